@@ -9,18 +9,18 @@ LOCAL: Options = (("second_moment", "local"),)
 CONSISTENT: Options = (("second_moment", "consistent"),)
 NODES: Options = (("per_node", 2),)
 BLOCKS: Options = (("period", 8),)
-MOMENTUM: Options = (("period", 8), ("warmup", 150))
+MOMENTUM: Options = (("period", 8), ("warmup", 150), *LOCAL)
 """Block momentum begins after a fifth of the steps of the strings of digits."""
 
 RATES = (None, 0.0015, 0.00075)
 """BMUF's learning rates: that of all-reduce, a half and a quarter of it."""
 
-HELP: dict[str, Options] = {
-    "bmuf": CONSISTENT,
-    "bmuf_adam": CONSISTENT,
+OTHERS: dict[str, Options] = {
+    "bmuf": LOCAL,
+    "bmuf_adam": LOCAL,
     "diloco": (("period", 50),),
 }
-"""Options for the algorithms that are behind at their defaults in short trainings."""
+"""What else the algorithms with block momentum were tried with."""
 
 AVERAGING: dict[str, Options] = {"adpsgd": (), "hadpsgd": NODES, "local_sgd": BLOCKS}
 """The algorithms that average models, with their options."""
@@ -34,8 +34,8 @@ def plan() -> list[Cell]:
 def defaults() -> list[Cell]:
     """Return the cells of all algorithms at their defaults, seed by seed.
 
-    After them come the cells that measure what helps those that are behind. H-ADPSGD
-    has nodes of two, and with two learners it would be all-reduce.
+    After them come the cells with other options. H-ADPSGD has nodes of two, and with
+    two learners it would be all-reduce.
     """
     methods = {name: NODES if name == "hadpsgd" else () for name in ALGORITHMS}
     pairs = {name: methods[name] for name in methods if name != "hadpsgd"}
@@ -48,10 +48,10 @@ def defaults() -> list[Cell]:
     ]
     cells += _cells("fsdd", 4, methods, (3, 4))
     for recipe, lr in (("fsdd", 0.0015), ("fsdd_hybrid", 0.002)):
-        cells += _cells(recipe, 4, HELP, range(3))
+        cells += _cells(recipe, 4, OTHERS, range(3))
         cells += _cells(recipe, 4, {"d1d_grad": ()}, range(3), lr)
-    cells += _cells("mini_ocr", 4, HELP, range(3))
-    cells += _cells("mini_swbd", 2, HELP, range(3))
+    cells += _cells("mini_ocr", 4, OTHERS, range(3))
+    cells += _cells("mini_swbd", 2, OTHERS, range(3))
     return cells
 
 
@@ -63,7 +63,7 @@ def _digits() -> Iterator[Cell]:
     yield from _cells("fsdd", 4, _with(CONSISTENT), seeds)
     for lr in RATES:
         yield from _cells("fsdd", 4, {"bmuf_adam": MOMENTUM}, seeds, lr)
-    at_once: Options = (*BLOCKS, ("warmup", 0))
+    at_once: Options = (*BLOCKS, ("warmup", 0), *LOCAL)
     yield from _cells("fsdd", 4, {"bmuf_adam": at_once}, seeds, RATES[1])
     # What BMUF emulates is one learner with the batch of one learner.
     for seed in seeds:

@@ -28,6 +28,8 @@ AVERAGING: dict[str, tuple[dict[str, Any], int]] = {
     "dpsgd": ({}, 8),
     "d1d_model": ({}, 8),
     "local_sgd": ({"period": 4}, 8),
+    "bmuf": ({}, 8),
+    "bmuf_adam": ({}, 8),
 }
 """Options of the algorithms that average models, and N of eight learners."""
 
@@ -75,7 +77,7 @@ def test_momentum_counts_fewer_batches_the_further_it_moves_the_model(
     name: str,
 ) -> None:
     """N / gain, from all of them to one; the state of the blocks says which."""
-    options = {"second_moment": "consistent", "period": 1}
+    options = {"period": 1}
     algorithm = build(name, options, learner())
     assert algorithm.averaged_batches == 8
     state = algorithm.state_dict()

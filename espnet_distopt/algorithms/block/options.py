@@ -174,7 +174,7 @@ class BmufConfig(BlockConfig):
         second_moment: consistent corrects Adam's second moment to that of N / gain
             batches together: of all workers' while blocks are plain averages, and of
             none but its own once momentum moves the model N times as far. local leaves
-            it that of this worker's own batches.
+            it that of this worker's own batches, as in the paper on BMUF-Adam.
     """
 
     momentum: float | None = None
@@ -182,7 +182,7 @@ class BmufConfig(BlockConfig):
     warmup: int | None = None
     nesterov: bool = True
     moments: MomentPolicy = "average"
-    second_moment: Literal["consistent", "local"] = "local"
+    second_moment: Literal["consistent", "local"] = "consistent"
 
     def rule(self, workers: int) -> BlockRule:
         """Return the rule of block momentum for a number of workers."""

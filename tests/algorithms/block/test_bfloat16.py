@@ -13,6 +13,7 @@ from espnet_distopt.algorithms import ALGORITHMS, check
 from espnet_distopt.algorithms.block.compression import average_changes
 from espnet_distopt.algorithms.block.moments import extrapolation_gain
 from espnet_distopt.errors import InputError
+from espnet_distopt.optimizers.consistent import NOISE
 from espnet_distopt.simulation import (
     Compute,
     Fault,
@@ -63,12 +64,12 @@ def epoch(found: list[Replica], count: int, start: int = 0) -> None:
 
 
 def moments(replica: Replica) -> dict[str, Tensor]:
-    """The optimizer's moments, copied."""
+    """The optimizer's moments, copied, without the noise that each learner follows."""
     return {
         key: value.clone()
         for state in replica.optimizer.state.values()
         for key, value in state.items()
-        if value is not None and value.ndim
+        if isinstance(value, Tensor) and value.ndim and key != NOISE
     }
 
 

@@ -17,6 +17,7 @@ from torch.optim import SGD, Adam
 from espnet_distopt.algorithms import ALGORITHMS
 from espnet_distopt.algorithms.block import filter as block_filter
 from espnet_distopt.algorithms.block.bmuf import Bmuf
+from espnet_distopt.optimizers.consistent import NOISE, SHARED
 from espnet_distopt.simulation import Compute, Link, Network, Simulation, VirtualLearner
 from tests.virtual import Stops, along_each, drawn, points, started
 
@@ -100,8 +101,9 @@ def tensors(virtual: VirtualLearner, common: bool = False) -> list[torch.Tensor]
     """The parameters, moments, and global models; `common`: what is not one's own."""
     found = [virtual.learner.params]
     if not common or rule_of(virtual).moments != "local":
-        states = virtual.optimizer.state_dict()["state"].values()
-        found += [torch.as_tensor(v) for state in states for v in state.values()]
+        own = {NOISE, SHARED} if common else set()
+        for state in virtual.optimizer.state_dict()["state"].values():
+            found += [torch.as_tensor(v) for key, v in state.items() if key not in own]
     algorithm: Any = virtual.algorithm
     for fragment in algorithm.fragments:
         onset = torch.tensor([fragment.filter.agreeing, fragment.filter.rho])

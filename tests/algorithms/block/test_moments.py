@@ -71,7 +71,9 @@ def test_loaded_moments_are_averaged_at_the_end_of_their_block(
         assert torch.equal(old.learner.params, new.learner.params)
         for a, b in zip(old.learner.parameters, new.learner.parameters, strict=True):
             for key, value in old.optimizer.state[a].items():
-                assert torch.equal(new.optimizer.state[b][key], value)
+                assert torch.equal(
+                    *map(torch.as_tensor, (new.optimizer.state[b][key], value))
+                )
 
 
 def test_moments_that_are_loaded_beside_a_late_average_stay() -> None:

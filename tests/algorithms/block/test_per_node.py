@@ -160,10 +160,10 @@ def test_another_per_node_is_refused_only_within_a_block() -> None:
 @pytest.mark.parametrize(
     ("name", "conf", "momentum", "batches"),
     [
-        ("bmuf", {}, 0.75, 1),
-        ("bmuf_adam", {}, 0.75, 1),
-        ("bmuf", {"momentum": 0.9}, 0.9, 1),
-        ("local_sgd", {"second_moment": "consistent"}, 0.0, 4),
+        ("bmuf", {}, 0.75, 4),
+        ("bmuf_adam", {}, 0.75, 4),
+        ("bmuf", {"momentum": 0.9, "second_moment": "local"}, 0.9, 1),
+        ("local_sgd", {}, 0.0, 4),
     ],
 )
 def test_momentum_and_the_second_moment_are_those_of_the_nodes(
