@@ -126,7 +126,7 @@ def end_in_a_line(where: str) -> None:
         if isinstance(error, KeyboardInterrupt):
             line = f"{where}: stopped by Ctrl-C"
         elif isinstance(error, InputError):
-            line = f"{_place(trace)}error: {error}"
+            line = f"{_place(trace)}InputError: {error}"
         else:
             before(kind, error, trace)
             return

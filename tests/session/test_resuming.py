@@ -229,6 +229,6 @@ def test_what_a_user_can_mend_ends_the_process_in_a_line(
     if isinstance(error, KeyboardInterrupt):
         assert err == "learner 0: stopped by Ctrl-C\n"
     elif isinstance(error, InputError):
-        assert re.fullmatch(rf"{re.escape(__file__)}:\d+: error: bad\n", err)
+        assert re.fullmatch(rf"{re.escape(__file__)}:\d+: InputError: bad\n", err)
     else:
         assert err.startswith("Traceback")
