@@ -101,7 +101,7 @@ def describe_tokens(args: argparse.Namespace) -> str:
         args: ESPnet's options. Tasks without a `token_list` have no tokens.
 
     Raises:
-        InputError: The token list cannot be read.
+        InputError: The token list cannot be read, or is empty.
     """
     digest = _digest_of_tokens(args)
     return f"{_name_of_tokens(args)} of digest {digest[:12]}" if digest else "no tokens"
@@ -152,9 +152,14 @@ def _read(token_list: str | Sequence[str]) -> Sequence[str]:
         return token_list
     try:
         with open(token_list, encoding="utf-8") as file:
-            return [line.rstrip() for line in file]
+            tokens = [line.rstrip() for line in file]
     except OSError as error:
         raise InputError(f"{token_list}: {error.strerror}") from None
+    if not any(tokens):
+        raise InputError(
+            f"{token_list}: no tokens: make the list again (stage 5 of a recipe)"
+        )
+    return tokens
 
 
 def _model_options(args: argparse.Namespace, choices: Iterable[Any]) -> dict[str, Any]:
