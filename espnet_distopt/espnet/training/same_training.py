@@ -97,9 +97,6 @@ def keep_to_one_training(
 def describe_tokens(args: argparse.Namespace) -> str:
     """Return in words the tokens that this machine has, with their digest.
 
-    Args:
-        args: ESPnet's options. Tasks without a `token_list` have no tokens.
-
     Raises:
         InputError: The token list cannot be read, or is empty.
     """
@@ -108,11 +105,7 @@ def describe_tokens(args: argparse.Namespace) -> str:
 
 
 def digest_of(files: Sequence[Path]) -> str:
-    """Return the SHA-256 of the content of files, in hexadecimal digits.
-
-    Raises:
-        InputError: A file cannot be read.
-    """
+    """Return the SHA-256 of the content of files in hexadecimal digits."""
     digest = hashlib.sha256()
     try:
         for file in files:

@@ -156,7 +156,8 @@ def test_a_replacement_waits_for_the_checkpoint_of_the_epoch_before(
     handover.load_state_dict({"epoch": 1})
     with pytest.raises(JoinLater):
         handover.load_state_dict({"epoch": 2})
-    torch.save({"reporter": {"epoch": 1}, "model": torch.ones(10000)}, path)
+    reporter = {"epoch": 1, "stats": {}}
+    torch.save({"reporter": reporter, "model": torch.ones(10000)}, path)
     handover.load_state_dict({"epoch": 2})
     with pytest.raises(JoinLater):
         handover.load_state_dict({"epoch": 3})
