@@ -66,7 +66,7 @@ def ended_early(output_dir: Path, patience: int, criterion: Sequence[str]) -> in
     reporter = _saved_reporter(output_dir)
     if reporter is None or not reporter.check_early_stopping(patience, *criterion):
         return 0
-    return reporter.get_epoch()
+    return int(reporter.get_epoch())
 
 
 _FAR = 2.0  # times the best epoch's loss, or a half of its accuracy

@@ -3,10 +3,8 @@
 The processes come from the fork server, which has imported ESPnet already.
 """
 
-import contextlib
 import os
 import signal
-import sys
 import time
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
@@ -16,10 +14,11 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
+from espnet_distopt.bin import asr_train
 from espnet_distopt.distributed import keys
 from espnet_distopt.distributed.launch_variables import INCARNATION
 from espnet_distopt.launch.plan import Plan
-from tests.espnet.training.learners import read
+from tests.espnet.training.learners import become_learner, read
 from tests.fork_server import context
 
 
@@ -29,9 +28,8 @@ class Death:
 
     Attributes:
         directory: where a file tells that the replacement has exchanged.
-        victim: the rank of the learner whose first process kills itself by SIGKILL.
-        epoch: the epoch in which it does so.
-        when: its step in that epoch; or "gossip" or "validation", whose end it is.
+        victim: the learner whose first process kills itself, in this epoch.
+        when: its step there; or "gossip" or "validation", whose end it is.
         stay: the others stay in their second step of this epoch until the replacement
             has exchanged with one of them; None: they do not wait.
     """
@@ -135,19 +133,9 @@ def _learn(
     log: Path,
     death: Death | None,
 ) -> None:
-    os.setpgid(0, 0)
-    with Path(f"{log}.{rank}").open("a") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    with contextlib.suppress(AttributeError):
-        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    os.environ |= {**variables, "OMP_NUM_THREADS": "1"}
+    become_learner(Path(f"{log}.{rank}"))
+    os.environ |= variables
     assert os.environ[INCARNATION] == str(incarnation)
-    import torch
-
-    from espnet_distopt.bin import asr_train
-
-    torch.set_num_threads(1)
     if death is not None:
         death.prepare(rank, incarnation)
     asr_train.main([*options, "--multiprocessing_distributed", "false"])

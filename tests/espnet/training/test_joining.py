@@ -142,9 +142,8 @@ def test_nobody_returns_to_a_training_that_waits_for_all(
 def test_wandb_is_not_handed_over(
     algorithm: str, uses: bool, warns: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run: Any = SimpleNamespace(
-        options=SimpleNamespace(distopt=algorithm, use_wandb=uses)
-    )
+    options = SimpleNamespace(distopt=algorithm, use_wandb=uses)
+    run: Any = SimpleNamespace(options=options)
     _warn_of_wandb(run)
     assert ("go on without wandb" in caplog.text) == warns
 
