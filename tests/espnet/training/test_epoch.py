@@ -236,12 +236,9 @@ def test_the_check_of_options_knows_epochs(tmp_path):
 def test_a_training_writes_the_steps_it_made(tmp_path):
     """An epoch of 24 utterances in batches of 4 has as many steps as were counted."""
     write_toy_data(tmp_path)
-    schedule = ["--scheduler", "warmupsteplr", "--scheduler_conf"]
-    schedule += [
-        "warmup_steps=0.5 epochs",
-        "--scheduler_conf",
-        "steps_per_epoch=1 epoch",
-    ]
+    schedule = ["--scheduler", "warmupsteplr"]
+    for conf in ("warmup_steps=0.5 epochs", "steps_per_epoch=1 epoch"):
+        schedule += ["--scheduler_conf", conf]
     asr_train.main(arguments(tmp_path, tmp_path / "exp", *schedule))
     written = yaml.safe_load((tmp_path / "exp" / "config.yaml").read_text())
     assert written["scheduler_conf"] == {"warmup_steps": 3, "steps_per_epoch": 6}
