@@ -245,7 +245,7 @@ def test_the_end_says_for_what_something_is_missing(
 ) -> None:
     sections = {"a training loop of your own": said(loop), "a cluster": said(cluster)}
     monkeypatch.setattr(doctor, "sections", lambda: sections)
-    with pytest.raises(SystemExit, match="^1$") if status else nullcontext():
+    with pytest.raises(SystemExit, match=r"^1$") if status else nullcontext():
         doctor.main([])
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == last
