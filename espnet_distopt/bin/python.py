@@ -49,7 +49,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
 
 
 def command(words: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """Return what Python is to run if it is asked to run so many words.
+    """Return what Python is to run in the place of these words.
 
     Raises:
         InputError: the configuration, or DISTOPT_LAUNCH, cannot be read.

@@ -80,7 +80,8 @@ def fail(folder: Path, algorithm: str, rank: str, how: str) -> None:
     try:
         fit(folder, algorithm, Failing(int(rank), how, folder / "mark"))
     except PeerLostError:
-        os.kill(os.getpid(), signal.SIGTERM)  # As the launcher may, just then.
+        if how == "dies":
+            os.kill(os.getpid(), signal.SIGTERM)  # As the launcher may, just then.
         raise
 
 

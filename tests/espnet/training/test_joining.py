@@ -77,6 +77,7 @@ def test_a_replacement_trains_to_the_end(
     codes = train([*options, "--max_epoch", "4"], LEARNERS, log)
     assert codes == [0] * LEARNERS, read(log)
     assert "goes on from its own state after epoch 3" in read(log)
+    assert not (exp / "distopt" / "learner0.2epoch.pth").exists()
     assert "without a state of their own" not in read(log)
     assert (exp / "4epoch.pth").exists()
 

@@ -245,17 +245,6 @@ def test_stock_espnet_by_a_configuration_of_an_algorithm(tmp_path: Path) -> None
     assert args.distopt is None
 
 
-def test_any_learner_says_why_it_is_refused(
-    data: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("RANK", "1")
-    cmd = arguments(data, tmp_path / "exp", "--distopt", "nothing")
-    assert "nothing" in error_of(asr_train.main, cmd, capsys)
-
-
 @pytest.mark.parametrize(
     ("ngpu", "local_rank", "environment", "gpus"),
     [

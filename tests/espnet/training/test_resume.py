@@ -20,15 +20,6 @@ def one_learner(data: Path, output: Path, *more: str) -> None:
     DistoptASRTask.main(cmd=arguments(data, output, "--distopt", "bmuf", *more))
 
 
-def test_without_resume_a_training_begins_anew(data: Path, tmp_path: Path) -> None:
-    again, new = tmp_path / "again", tmp_path / "new"
-    one_learner(data, again, "--max_epoch", "1")
-    other = ["--resume", "false", "--seed", "1", "--max_epoch", "1"]
-    for output in (again, new):
-        one_learner(data, output, *other)
-    assert_same(again / "1epoch.pth", new / "1epoch.pth")
-
-
 def test_a_stop_in_the_first_epoch_leaves_no_earlier_training_to_resume(
     data: Path, tmp_path: Path
 ) -> None:

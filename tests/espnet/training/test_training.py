@@ -126,17 +126,6 @@ def test_adpsgd_writes_stock_files_with_the_consensus_model(gossiped: Path) -> N
         assert figure in read(gossiped / "log")
 
 
-def test_adpsgd_resumes_from_the_saved_learners(
-    data: Path, gossiped: Path, tmp_path: Path
-) -> None:
-    exp = gossiped / "exp"
-    options = arguments(data, exp, "--distopt", "adpsgd", "--max_epoch", "3")
-    said = trained(options, 2, tmp_path)
-    assert "goes on from its own state after epoch 2" in said
-    assert not (exp / "distopt" / "learner0.1epoch.pth").exists()
-    assert (exp / "3epoch.pth").exists()
-
-
 def test_a_checkpoint_loads_and_decodes_in_stock_espnet(
     gossiped: Path, data: Path
 ) -> None:
