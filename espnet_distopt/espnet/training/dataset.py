@@ -20,6 +20,8 @@ class ToldDataset(ESPnetDataset):
         """
         try:
             return super().__getitem__(uid)
+        except InputError:
+            raise
         except Exception as error:
             for name, loader in self.loader_dict.items():
                 path, _ = self.debug_info[name]
