@@ -11,10 +11,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from espnet_distopt.distributed import slurm_step
 from espnet_distopt.errors import one_line_errors
-from espnet_distopt.espnet.models.quick_import import importing_espnet
-from espnet_distopt.espnet.training.options import check_early, names_of_tasks
+from espnet_distopt.espnet.training.command import train
+from espnet_distopt.espnet.training.options import names_of_tasks
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -31,12 +30,8 @@ def get_parser() -> argparse.ArgumentParser:
 def main(cmd: Sequence[str] | None = None) -> None:
     """Train a model."""
     words = list(sys.argv[1:] if cmd is None else cmd)
-    args, options = get_parser().parse_args(words[:1]), words[1:]
-    slurm_step.apply(options)
-    check_early(options)
-    with importing_espnet():
-        from espnet_distopt.espnet.training.tasks import task
-    task(args.task).main(cmd=options)
+    args = get_parser().parse_args(words[:1])
+    train("espnet_distopt.espnet.training.tasks:task", words[1:], args.task)
 
 
 if __name__ == "__main__":

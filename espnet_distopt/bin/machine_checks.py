@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -53,19 +54,7 @@ class Finding:
 Check = Callable[[Path], Finding]
 
 
-def ok(text: str) -> Finding:
-    """Return a finding that all is well."""
-    return Finding("ok", text)
-
-
-def missing(text: str) -> Finding:
-    """Return a finding that something necessary is not there."""
-    return Finding("missing", text)
-
-
-def note(text: str) -> Finding:
-    """Return a finding of something that one could do without."""
-    return Finding("note", text)
+ok, missing, note = (partial(Finding, mark) for mark in ("ok", "missing", "note"))
 
 
 def check_python(folder: Path) -> Finding:
@@ -229,13 +218,7 @@ def check_lightning(folder: Path) -> Finding:
 
 
 def package(module: str, purpose: str, name: str = "") -> Check:
-    """Return a check that a package is there and can be imported.
-
-    Args:
-        module: What is imported.
-        purpose: What needs it.
-        name: What pip calls it, if not by the module's name.
-    """
+    """Return a check that a package is there, which pip may call by another name."""
 
     def check(folder: Path) -> Finding:
         if _has(module):
@@ -265,8 +248,7 @@ def _has(module: str) -> bool:
 def _run_python(code: str, seconds: float) -> tuple[str, str]:
     """Run Python code in a process of its own, as an import may crash.
 
-    Returns:
-        What it printed, and its last line of error ("" if it has ended well).
+    Returns what it printed, and its last line of error ("" if it has ended well).
     """
     command = [sys.executable, "-c", code]
     try:

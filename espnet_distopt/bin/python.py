@@ -49,11 +49,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
 
 
 def command(words: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """Return what Python is to run.
-
-    Args:
-        words: what it was asked to run, as `-m espnet2.bin.asr_train --config ...`.
-        environment: the variables of this process.
+    """Return what Python is to run in the place of these words.
 
     Raises:
         InputError: the configuration, or DISTOPT_LAUNCH, cannot be read.
@@ -85,8 +81,7 @@ def command(words: Sequence[str], environment: Mapping[str, str]) -> list[str]:
 def named_algorithm(*sources: Mapping[str, Any]) -> str | None:
     """Return the algorithm that a training names; None is stock training.
 
-    Args:
-        sources: The options of the training, the source that goes before others first.
+    The source of options that goes before others comes first.
     """
     found = [source["distopt"] for source in sources if source.get("distopt")]
     return str(found[0]) if found and found[0] != "none" else None

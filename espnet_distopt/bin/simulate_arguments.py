@@ -276,10 +276,7 @@ def _cluster(args: argparse.Namespace) -> Cluster:
 
 def _network(args: argparse.Namespace) -> Network:
     given = {name: getattr(args, name) for name in NETWORK_DEFAULTS}
-    figures = {
-        name: NETWORK_DEFAULTS[name] if value is None else value
-        for name, value in given.items()
-    }
+    figures = {**NETWORK_DEFAULTS, **{k: v for k, v in given.items() if v is not None}}
     return Network(
         inside=Link(
             latency=figures["inside_latency"], bandwidth=figures["inside_bandwidth"]

@@ -63,15 +63,8 @@ def show(directories: Sequence[Path], picture: Path | None, title: str) -> bool:
     """Print the state of the experiments once.
 
     A directory that is no experiment, or cannot be read, is skipped with a line on
-    stderr.
-
-    Args:
-        directories: The directories of the experiments.
-        picture: The file of a picture of their losses; None makes none.
-        title: The heading of the picture.
-
-    Returns:
-        Whether there was an experiment, and all could be read.
+    stderr. Returns whether there was an experiment, and all could be read. The file of
+    a picture of their losses may be given, with its heading.
 
     Raises:
         InputError: The picture cannot be made.

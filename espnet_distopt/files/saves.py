@@ -53,10 +53,9 @@ class Save(NamedTuple):
 
 
 class Saves:
-    """The saves of one learner.
+    """The saves of one learner, in a folder that all see and learner 0 makes.
 
     Attributes:
-        folder: All learners see it. Learner 0 makes it.
         last: The save that is kept beside the next one; None if there is none.
     """
 
@@ -100,11 +99,7 @@ class Saves:
         return (save.algorithm, save.size) == (self._algorithm, self._size)
 
     def read(self, name: str) -> State:
-        """Return what a file has.
-
-        Raises:
-            InputError: It cannot be read.
-        """
+        """Return what a file has; raise InputError if it cannot be read."""
         path = self.folder / name
         try:
             state: State = torch.load(path, map_location="cpu", weights_only=True)
@@ -117,11 +112,7 @@ class Saves:
         return state
 
     def write_model(self, state: Mapping[str, Any]) -> None:
-        """Write the model for use.
-
-        Raises:
-            InputError: It cannot be written.
-        """
+        """Write the model for use; raise InputError if it cannot be written."""
         with explain_failed_write(self.folder / "model.pt"):
             atomic_save(dict(state), self.folder / "model.pt")
 
@@ -149,11 +140,7 @@ class Parts(dict[str, Any]):
         return {name: plain(part.state_dict()) for name, part in self.items()}
 
     def load_state_dict(self, states: State) -> None:
-        """Give each part its state.
-
-        Raises:
-            InputError: There is none of that name.
-        """
+        """Give each part its state; raise InputError if there is none of its name."""
         for name, part in self.items():
             if name not in states:
                 raise InputError(

@@ -10,10 +10,6 @@ from espnet_distopt.errors import InputError
 def read_text(path: Path, *, may_be_empty: bool = False) -> str:
     """Read a whole file, without the byte-order mark that some editors begin it with.
 
-    Args:
-        path: The file.
-        may_be_empty: Whether a file without text is taken, too.
-
     Raises:
         InputError: It is missing, empty or not UTF-8, or cannot be read; the message
             names the file, and the line of the first bad byte.
@@ -33,13 +29,9 @@ def read_text(path: Path, *, may_be_empty: bool = False) -> str:
 def read_bytes(path: Path, *, may_be_empty: bool = False) -> bytes:
     """Read a whole file as bytes.
 
-    Args:
-        path: The file.
-        may_be_empty: Whether a file is taken that has nothing but white space and a
-            byte-order mark.
-
     Raises:
-        InputError: It is missing, cannot be read, or has nothing and must not be empty.
+        InputError: It is missing, cannot be read, or has nothing but white space and a
+            byte-order mark where it must not be empty.
     """
     try:
         content = path.read_bytes()
@@ -55,12 +47,7 @@ def read_bytes(path: Path, *, may_be_empty: bool = False) -> bytes:
 def data_lines(text: str, path: Path, comment: str = ";;") -> Iterator[tuple[str, str]]:
     """Yield the place `file:line` and the text of each line with data.
 
-    Blank lines and comments are left out.
-
-    Args:
-        text: The text of the file.
-        path: The file that the places name.
-        comment: The sign that comments start with; by default that of NIST's files.
+    Blank lines are left out, and comments, by default with the sign of NIST's files.
     """
     # Not splitlines, which also splits at characters that a text may contain.
     for number, line in enumerate(text.split("\n"), start=1):

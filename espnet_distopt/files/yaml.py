@@ -32,13 +32,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Lines:
-    """A mapping in a YAML file, which knows the lines of its keys.
+    """A mapping in a YAML file, which knows its line and those of its keys.
 
-    Attributes:
-        path: the file.
-        line: the line on which the mapping begins.
-        values: key -> value; a mapping is a `Lines` again.
-        lines: key -> line.
+    A value that is a mapping is a `Lines` again.
     """
 
     path: Path

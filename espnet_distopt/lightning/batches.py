@@ -44,7 +44,7 @@ def of_learner(
 
     Args:
         loader: what Lightning iterates over otherwise, or what `of_espnet3` returned.
-        trainer: the trainer.
+        trainer: Lightning's.
         queued: whether learners take batches of training from a work queue.
         fit: returns the fit; None before it begins.
     """
@@ -70,12 +70,7 @@ def of_learner(
 
 
 class LearnerLoader:
-    """A loader whose first epoch may begin within; all else is the loader's own.
-
-    Args:
-        loader: what Lightning iterates over otherwise.
-        fit: returns the fit; None before it begins.
-    """
+    """A loader whose first epoch may begin within; all else is the loader's own."""
 
     def __init__(self, loader: Any, fit: Callable[[], Fit | None]) -> None:
         self.__dict__.update(_loader=loader, _fit=fit)
@@ -139,20 +134,15 @@ class _Indices(Dataset[Any]):
         return index
 
 
-def _as_it_is(batch: Any) -> Any:
-    return batch
-
-
 def batches_of(loader: DataLoader[Any]) -> Batches:
     """Return the indices of all batches of the loader's next epoch, reading none.
 
     It draws the same random numbers as the loader itself would.
     """
-    sampler = loader.batch_sampler
     indices: DataLoader[Any] = DataLoader(
         _Indices(),
-        batch_sampler=sampler,
-        collate_fn=_as_it_is,
+        batch_sampler=loader.batch_sampler,
+        collate_fn=lambda batch: batch,
         generator=loader.generator,
     )
     return list(indices)
@@ -162,12 +152,7 @@ def batches_of(loader: DataLoader[Any]) -> Batches:
 
 
 def shares_sampler(loader: Any, size: int) -> DistributedSampler[Any] | None:
-    """Return what divides the samples of the loader among learners, if that is known.
-
-    Args:
-        loader: the loader with the share of this learner.
-        size: number of learners.
-    """
+    """Return what divides the loader's samples among so many learners, if known."""
     if not has_numbered_batches(loader):
         return None
     sampler = getattr(loader.batch_sampler, "sampler", None)
@@ -181,13 +166,8 @@ def batches_of_all(
     """Return the batches of all learners in an epoch, `in_turn`.
 
     A sampler that the learners' one wraps, as a `SubsetRandomSampler`, draws a new
-    order each time. It draws each share from the same seed: the shares are disjoint.
-
-    Args:
-        loader: the loader with the share of this learner.
-        sampler: what divides the samples.
-        epoch: the number of the epoch, from 0.
-        seed: that of the epoch, the same on all learners.
+    order each time. It draws each share from the same seed, which all learners have:
+    the shares are disjoint. The loader has the share of this learner.
     """
     sampler.set_epoch(epoch)
     wrapped = getattr(sampler.dataset, "_sampler", None)
@@ -203,9 +183,7 @@ def batches_of_all(
 def in_turn(shares: Sequence[Batches]) -> Batches:
     """Return all batches: the first of each learner, then the second of each, and on.
 
-    Args:
-        shares: the batches of each learner. One that has fewer than others is left out
-            in the end.
+    A learner that has fewer than others is left out in the end.
     """
     turns = zip_longest(*shares)
     return [batch for turn in turns for batch in turn if batch is not None]
@@ -216,15 +194,9 @@ class QueuedBatches:
 
     All learners construct it together, at the beginning of the epoch.
 
-    Args:
-        session: the session of this learner.
-        loader: reads batches.
-        batches: the batches of all learners, `in_turn`. Where K learners step together,
-            they train on K of them at a time; the last ones are repeated to fill that.
-        state: what `state_dict` has returned; None at the beginning.
-
-    Attributes:
-        queue: the work queue, whose items are the batches, K at a time.
+    They are those of all learners, `in_turn`. Where K learners step together, they
+    train on K of them at a time, an item of the queue; the last ones are repeated to
+    fill that. The state is what `state_dict` has returned; None at the beginning.
     """
 
     def __init__(
@@ -260,9 +232,8 @@ class QueuedBatches:
     def state_dict(self, begun: int) -> dict[str, Any]:
         """Return what is left to do; all learners call this, and none is training.
 
-        Args:
-            begun: the number of batches that this learner has trained on. Lightning has
-                read one more, which nobody trains on before the run is resumed.
+        This one has begun so many batches. Lightning has read one more, which nobody
+        trains on before the run is resumed.
         """
         self.queue.put_back(self._taken[begun:])
         self._session.barrier()
@@ -273,13 +244,8 @@ class QueuedLoader(LearnerLoader):
     """A loader of training whose batches come from a work queue.
 
     It has no length once a fit has begun, because nobody knows how many batches a
-    learner will take; before that, its length is that of an equal share.
-
-    Args:
-        loader: the loader, which has numbered batches.
-        fit: returns the fit; None before it begins.
-        batches: takes the seed of the epoch that begins, and returns the batches of all
-            learners, `in_turn`.
+    learner will take; before that, its length is that of an equal share. For the seed
+    of an epoch, `batches` returns those of all learners, `in_turn`.
     """
 
     def __init__(
@@ -339,9 +305,7 @@ def agreed_seed(session: Session) -> int:
 def seeded(seed: int, *owners: object) -> Generator[None, None, None]:
     """Inside, random numbers follow from a seed; after it, all is as it was before.
 
-    Args:
-        seed: the seed.
-        owners: what may have a `generator` of its own, which is seeded, too.
+    The owners may have a `generator` of their own, which is seeded, too.
     """
     own = random_state()
     had = (getattr(owner, "generator", None) for owner in owners)
@@ -391,12 +355,7 @@ def free_of_barriers(module: pl.LightningModule) -> None:
 
 @dataclass(frozen=True)
 class Uncut:
-    """Batches that all learners are to take from a work queue.
-
-    Attributes:
-        loader: reads the batches.
-        batches: the samples of each.
-    """
+    """Batches that all learners are to take from a work queue, and what reads them."""
 
     loader: Any
     batches: Batches
@@ -415,13 +374,10 @@ def of_espnet3(
 
     Args:
         iterator: ESPnet3's iterator of all batches, or any loader.
-        trainer: the trainer.
+        trainer: Lightning's.
         queued: whether learners take batches of training from a work queue.
-        place: the place of this learner among those that validate, from 0, and their
-            number; None: all learners do.
-
-    Raises:
-        InputError: the batches have no numbers, so that they cannot be divided.
+        place: that of this learner among those that validate, from 0, and their number;
+            None: all learners do.
     """
     if not _is(iterator, "EpochSyncIterator"):
         return iterator

@@ -33,9 +33,7 @@ class Living:
     """The collectives of all learners that live; each of them calls the same ones.
 
     Cost: an all-reduce of N times the tensor in float64, for small tensors as metrics.
-
-    Args:
-        session: the session of this learner, whose algorithm survives deaths.
+    The session's algorithm survives deaths.
     """
 
     def __init__(self, session: Session) -> None:
@@ -86,9 +84,7 @@ class Living:
     def reduce(self, tensor: Tensor, op: object = "mean") -> Tensor:
         """Return the sum, mean, maximum, minimum or product over all of them.
 
-        Args:
-            tensor: this learner's tensor, of any shape.
-            op: Lightning's name of the operation, or torch's `ReduceOp`; None: the sum.
+        `op` is Lightning's name of the operation, or torch's `ReduceOp`; None: the sum.
 
         Raises:
             InputError: the operation is another one.
@@ -133,7 +129,7 @@ def shared_metrics(
     Args:
         module: the metrics are those among its submodules.
         living: the collectives of all who live; None leaves those of torch.
-        is_apart: returns whether no collective may run now.
+        is_apart: says that no collective may run now.
     """
     found = [m for m in module.modules() if isinstance(m, Metric)]
     own = [m for m in found if m.dist_sync_fn is None and m.process_group is None]
@@ -149,11 +145,7 @@ def shared_metrics(
 
 
 def cannot_train_on(lost: Sequence[int]) -> PeerLostError:
-    """Return the error of a fit that needs learners who have died.
-
-    Args:
-        lost: their ranks.
-    """
+    """Return the error of a fit that needs learners who have died."""
     why = ", which logs and saves" if 0 in lost else ""
     return PeerLostError(
         f"Lightning cannot train on without learner {', '.join(map(str, lost))}{why}: "

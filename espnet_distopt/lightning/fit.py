@@ -39,11 +39,7 @@ _OF_TRAINER = ("loops", "optimizer_states", "lr_schedulers", "MixedPrecision")
 
 
 class Signals:
-    """Handles signals in the place of Lightning, which would stop one learner alone.
-
-    Args:
-        trainer: Lightning's trainer.
-    """
+    """Handles signals in the place of Lightning, which would stop one learner alone."""
 
     def __init__(self, trainer: pl.Trainer) -> None:
         self._trainer = trainer
@@ -64,8 +60,7 @@ class Signals:
     def listen(self, requeue: int | None) -> None:
         """Handle SIGTERM, SIGUSR1, which `distopt slurm` sends, and `requeue`.
 
-        Args:
-            requeue: the signal on which Lightning requeues the job; None: on none.
+        That is the signal on which Lightning requeues the job; None: on none.
         """
         self._requeue = requeue
         numbers = {signal.SIGTERM, signal.SIGUSR1, requeue or signal.SIGTERM}
@@ -101,17 +96,13 @@ class Fit:
         own: this learner's saved state, as `capture` has returned it; None without one.
 
     Attributes:
-        session: the same.
-        living: the collectives of the learners that live; None if the fit ends when a
-            learner dies.
+        living: the collectives of those who live; None: the fit ends with a death.
         alone: whether learners are between two meetings, so that a collective of
             Lightning's would make them wait for each other.
         began: the state of the random numbers before the first batch of this epoch.
-        begun: the number of batches of this epoch that the learner has begun in this
-            process.
+        begun: so many batches of this epoch the learner has begun in this process.
         stopping: whether the fit is being stopped within an epoch.
         all_trained: whether all learners have had a batch in the last epoch.
-        signals: those that ask for a stop within the epoch.
     """
 
     def __init__(
@@ -186,9 +177,6 @@ class Fit:
         """End the learners' steps, and put the consensus model into the parameters.
 
         Returns the consensus distance; None if the learners have met already.
-
-        Raises:
-            PeerLostError: a learner has died.
         """
         if self._met or self.stopping or self.error is not None:
             return None
@@ -256,7 +244,7 @@ class Fit:
         Args:
             queue: the work queue.
             left: returns what is left of it, for the number of batches begun here.
-            done: the number of steps that each schedule by step has made; [] if none.
+            done: the steps that each schedule by step has made; [] if none.
         """
         self._left, trainer = left, self._trainer
         self._by_step = schedules.share(trainer.strategy.lr_scheduler_configs)
@@ -304,9 +292,8 @@ class Fit:
     def capture(self, checkpoint: State) -> State:
         """Return what this learner needs beside a checkpoint; nothing is in flight.
 
-        Args:
-            checkpoint: what Lightning saves, with the stamp; if the fit is being
-                stopped, it is changed into that of a stop after a batch.
+        The checkpoint is what Lightning saves, with the stamp. If the fit is being
+        stopped, it is changed into that of a stop after a batch.
         """
         position = None
         if self.stopping:
@@ -387,11 +374,7 @@ class Fit:
 
 
 class EpochEnds(pl.Callback):
-    """Comes before all other callbacks, so that they find the consensus model.
-
-    Args:
-        fit: the fit that it belongs to.
-    """
+    """Comes before all other callbacks, so that they find the consensus model."""
 
     def __init__(self, fit: Fit) -> None:
         self._fit = fit
@@ -466,12 +449,8 @@ def _as_after_a_batch(loops: State, counts: bool) -> None:
 
     A learner may be stopped after its last batch, or learn only at the epoch's end that
     others have stopped. It must go on within the epoch, as they do: it may find
-    batches, and it has not validated.
-
-    Args:
-        loops: the state of Lightning's loops, which is changed.
-        counts: whether Lightning, when it resumes, counts the batch of the hook as
-            completed; old versions do not.
+    batches, and it has not validated. Lightning `counts` the batch of the hook as
+    completed when it resumes; old versions do not.
     """
     fit = loops["fit_loop"]
     batches, epochs = fit["epoch_loop.batch_progress"], fit["epoch_progress"]

@@ -145,11 +145,7 @@ def check_parts(trainer: pl.Trainer) -> None:
 def check_fit(trainer: pl.Trainer, algorithm: str, queue: bool) -> None:
     """Raise InputError for what would let learners wait for each other for ever.
 
-    Args:
-        trainer: the trainer, whose fit begins.
-        algorithm: the name of the algorithm.
-        queue: whether learners take their batches from a work queue, so that their
-            numbers of steps differ.
+    With a queue they take their batches from it, and so their steps differ in number.
     """
     check_parts(trainer)
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
@@ -161,8 +157,12 @@ def check_fit(trainer: pl.Trainer, algorithm: str, queue: bool) -> None:
             )
         if steps_alone(algorithm) and isinstance(callback, ModelCheckpoint):
             _check_checkpoints(callback, algorithm)
-    if queue:
-        _check_unequal_steps(trainer, algorithm)
+    if queue and (found := _counts_batches(trainer)):
+        raise InputError(
+            f"Trainer: {found} a learner's own batches, and learners of {algorithm} "
+            "take as many as they can: count epochs (max_epochs, "
+            "check_val_every_n_epoch), or give DistoptStrategy work_queue=False"
+        )
 
 
 def _check_checkpoints(callback: ModelCheckpoint, algorithm: str) -> None:
@@ -172,15 +172,6 @@ def _check_checkpoints(callback: ModelCheckpoint, algorithm: str) -> None:
         raise InputError(
             f"ModelCheckpoint({option}=...) saves within an epoch, where learners of "
             f"{algorithm} are at different steps: use every_n_epochs"
-        )
-
-
-def _check_unequal_steps(trainer: pl.Trainer, algorithm: str) -> None:
-    if found := _counts_batches(trainer):
-        raise InputError(
-            f"Trainer: {found} a learner's own batches, and learners of {algorithm} "
-            "take as many as they can: count epochs (max_epochs, "
-            "check_val_every_n_epoch), or give DistoptStrategy work_queue=False"
         )
 
 
@@ -225,13 +216,8 @@ def check_decisions(trainer: pl.Trainer, session: Session, together: bool) -> No
     """Raise InputError for decisions within an epoch that learners make differently.
 
     Each learner would act by its own clock, or by its own loss, and only some of them
-    would come to where all must meet.
-
-    Args:
-        trainer: the trainer, whose fit begins.
-        session: the session of this learner.
-        together: whether all learners wait for each other in every step, so that
-            Lightning lets them decide together.
+    would come to where all must meet. If all wait for each other in every step,
+    Lightning lets them decide `together`.
     """
     learner, name = session.learner, session.name
     if learner.size == 1:

@@ -21,11 +21,7 @@ State = dict[str, Any]
 
 
 class StandIn:
-    """Stands in the place of a scheduler; all but the steps is the scheduler's own.
-
-    Args:
-        scheduler: the scheduler.
-    """
+    """Stands in the place of a scheduler; all but the steps is the scheduler's own."""
 
     def __init__(self, scheduler: Any) -> None:
         self._scheduler = scheduler
@@ -39,9 +35,7 @@ class StandIn:
 class StepSchedule(StandIn):
     """Steps a scheduler by the mean progress of all learners (`SharedSchedule`).
 
-    Args:
-        scheduler: the scheduler, one that steps with steps of the optimizer.
-        frequency: it steps after batches whose number is a multiple of this one.
+    It does after batches whose number is a multiple of the frequency.
     """
 
     def __init__(self, scheduler: Any, frequency: int = 1) -> None:
@@ -59,13 +53,10 @@ class StepSchedule(StandIn):
     def begin_epoch(
         self, queue: WorkQueue, accumulated: Callable[[], int], done: int
     ) -> None:
-        """Follow the queue of an epoch.
+        """Follow the queue of an epoch, in which so many steps have been made before.
 
-        Args:
-            queue: the work queue.
-            accumulated: returns the number of batches of a step. A callback may set it
-                after the epoch's loader has begun.
-            done: the number of steps made in this epoch before.
+        `accumulated` returns the number of batches of a step, which a callback may set
+        after the epoch's loader has begun.
         """
         self._queue, self._accumulated = queue, accumulated
         self._shared = SharedSchedule(self._scheduler, done)
@@ -73,28 +64,23 @@ class StepSchedule(StandIn):
     def step(self, *place: Any, **named: Any) -> None:
         """Step as often as the scheduler is behind; Lightning calls it each step.
 
-        Args:
-            place: the number of this learner's own steps, if `lr_scheduler_step` of the
-                module gives it. The mean progress of all learners takes its place.
-            named: the same.
+        The module's `lr_scheduler_step` may give the number of this learner's own
+        steps, in whose place comes the mean progress of all learners.
 
         Raises:
             InputError: the place is a float, and so counts parts of epochs.
         """
         if self._queue is None:
             self._scheduler.step(*place, **named)
-        else:
-            self._check_counts([*place, *named.values()])
-            # Lightning reads one batch ahead, which counts as begun on each learner.
-            self._shared.step_to(self._due(self._queue.step - 1))
-
-    def _check_counts(self, places: list[Any]) -> None:
-        if any(isinstance(place, float) for place in places):
+            return
+        if any(isinstance(each, float) for each in (*place, *named.values())):
             raise InputError(
                 f"lr_scheduler_step: {type(self._scheduler).__name__}.step has a part "
                 "of an epoch, and with a work queue a schedule by step counts steps: "
                 "leave the argument out, or give DistoptStrategy work_queue=False"
             )
+        # Lightning reads one batch ahead, which counts as begun on each learner.
+        self._shared.step_to(self._due(self._queue.step - 1))
 
     def finish_epoch(self) -> None:
         """Step to the epoch's last step, where all learners end the epoch."""
@@ -135,19 +121,15 @@ class EpochSchedule(StandIn):
     learner that is stopped there ends the epoch again when the run is resumed, and
     steps again: its checkpoint must have the schedule of before.
 
-    Args:
-        scheduler: the scheduler, one that steps with every epoch.
-        optimizer: the optimizer whose options it changes.
+    Attributes:
+        before: its state then, and the options of the optimizer's groups; None before
+            it has stepped in this epoch.
     """
 
     def __init__(self, scheduler: Any, optimizer: Optimizer) -> None:
         super().__init__(scheduler)
         self._optimizer = optimizer
-        self._before: tuple[State, list[State]] | None = None
-
-    def begin_epoch(self) -> None:
-        """Forget the end of the epoch before."""
-        self._before = None
+        self.before: tuple[State, list[State]] | None = None
 
     def step(self, *args: Any, **kwargs: Any) -> None:
         """Step, and remember what was before."""
@@ -155,23 +137,8 @@ class EpochSchedule(StandIn):
             {name: value for name, value in group.items() if name != "params"}
             for group in self._optimizer.param_groups
         ]
-        self._before = deepcopy((self._scheduler.state_dict(), groups))
+        self.before = deepcopy((self._scheduler.state_dict(), groups))
         self._scheduler.step(*args, **kwargs)
-
-    def take_back(self, number: int, checkpoint: State) -> None:
-        """Put the schedule of before this epoch's step into a checkpoint.
-
-        Args:
-            number: the number of this schedule in the checkpoint.
-            checkpoint: what Lightning saves, which is changed.
-        """
-        if self._before is None:
-            return
-        state, groups = self._before
-        checkpoint["lr_schedulers"][number] = state
-        (optimizer,) = checkpoint["optimizer_states"]
-        for saved, before in zip(optimizer["param_groups"], groups, strict=True):
-            saved.update(before)
 
 
 def remember(
@@ -179,12 +146,7 @@ def remember(
 ) -> dict[int, EpochSchedule]:
     """Wrap the schedulers that step with every epoch, for an epoch that begins.
 
-    Args:
-        configs: the schedulers, as Lightning has them.
-        optimizer: their optimizer.
-
-    Returns:
-        the wrappers, by their numbers among all schedulers.
+    Returns the wrappers, by their numbers among all schedulers.
     """
     found: dict[int, EpochSchedule] = {}
     for number, config in enumerate(configs):
@@ -194,18 +156,21 @@ def remember(
         if not isinstance(scheduler, EpochSchedule):
             scheduler = EpochSchedule(scheduler, optimizer)
             config.scheduler = scheduler
-        scheduler.begin_epoch()
+        scheduler.before = None
         found[number] = scheduler
     return found
 
 
 def take_back(schedules: dict[int, EpochSchedule], checkpoint: State) -> None:
-    """Put the schedules of before this epoch's end into a checkpoint.
+    """Put the schedules of before this epoch's end into Lightning's checkpoint.
 
-    Args:
-        schedules: what `remember` has returned when the epoch began.
-        checkpoint: what Lightning saves, which is changed.
+    They are those that `remember` has returned when the epoch began.
     """
     # They have stepped in turn, so the options of before are those the first one found.
     for number, schedule in reversed(schedules.items()):
-        schedule.take_back(number, checkpoint)
+        if schedule.before is None:
+            continue
+        checkpoint["lr_schedulers"][number], groups = schedule.before
+        (optimizer,) = checkpoint["optimizer_states"]
+        for saved, before in zip(optimizer["param_groups"], groups, strict=True):
+            saved.update(before)

@@ -69,9 +69,7 @@ class DistoptStrategy(DDPStrategy):
         options: the options of the algorithm, and `heartbeat_seconds` of the session.
 
     Attributes:
-        algorithm: the name of the algorithm.
-        consensus_distance: the consensus distance at the end of the last epoch; None
-            before the first.
+        consensus_distance: that at the end of the last epoch; None before the first.
 
     Raises:
         InputError: the algorithm or an option is unknown. When the trainer is made: the

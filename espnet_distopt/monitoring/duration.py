@@ -19,12 +19,7 @@ def duration(seconds: float) -> str:
 
 
 class TimeUnit(NamedTuple):
-    """A unit of time for the axis of a plot.
-
-    Attributes:
-        name: Its name, in the plural.
-        seconds: How many seconds it has.
-    """
+    """A unit of time for the axis of a plot: its name in the plural, and its length."""
 
     name: str
     seconds: int

@@ -40,11 +40,7 @@ def members_of(line: Line) -> set[int]:
 
 @dataclass(frozen=True)
 class LearnerHistory:
-    """A learner by its lines.
-
-    Attributes:
-        lines: The lines in their order; there is at least one.
-    """
+    """A learner by its lines, in their order; there is at least one."""
 
     lines: Sequence[Line]
 
@@ -139,13 +135,7 @@ class LearnerHistory:
 
 
 class Change(NamedTuple):
-    """The death or the return of a learner.
-
-    Attributes:
-        time: Unix time at which another learner has noted it.
-        rank: The number of the learner.
-        joins: Whether it has returned; if not, it has died.
-    """
+    """The death of a learner, or its return, and when another one has noted it."""
 
     time: float
     rank: int
@@ -154,11 +144,9 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True)
 class Experiment:
-    """The learners of an experiment's last run, by rank.
+    """The learners of an experiment's last run, by rank; there is at least one.
 
     Attributes:
-        directory: The experiment's directory.
-        learners: The learners by rank; there is at least one.
         earlier: Those without which it went on when it was resumed with fewer.
     """
 
@@ -170,12 +158,9 @@ class Experiment:
     def read(cls, directory: Path, whole: bool = False) -> "Experiment | None":
         """Read `distopt/learner*.jsonl`, or else the log of a stock training.
 
-        What was written before the training last began anew is left out. The result is
-        None if there is neither.
-
-        Args:
-            directory: The experiment's directory.
-            whole: Whether to read all steps, and not only the last ones.
+        What was written before the training last began anew is left out. All steps are
+        read if it is to be `whole`, and else the last ones. The result is None if there
+        is neither.
 
         Raises:
             InputError: There is no such directory, or a file in it is damaged.
@@ -294,13 +279,8 @@ class Experiment:
     @property
     def lost(self) -> dict[int, float]:
         """The learners that have died while the others went on, and when."""
-        lost: dict[int, float] = {}
-        for change in self.changes:
-            if change.joins:
-                lost.pop(change.rank, None)
-            else:
-                lost[change.rank] = change.time
-        return lost
+        last = {change.rank: change for change in self.changes}
+        return {rank: each.time for rank, each in last.items() if not each.joins}
 
     @property
     def living(self) -> dict[int, LearnerHistory]:
@@ -319,41 +299,31 @@ class Experiment:
 
     def describe(self, now: float) -> str:
         """Return the state in words, with its time, its place or its reason."""
-        text, now_lost = self._describe(now), self.lost
-        notes = [
-            f"learner {change.rank} {'joined' if change.joins else 'lost'} "
-            f"{clock(change.time, now - change.time)}"
-            for change in self.changes
-        ]
-        if now_lost:
-            living = [
-                rank for rank in range(self.last.learners) if rank not in now_lost
-            ]
-            notes.append(f"members {' '.join(map(str, living))}")
-        return ", ".join([text, *notes])
+        lost, notes = self.lost, [self._describe(now)]
+        for when, rank, joins in self.changes:
+            what = "joined" if joins else "lost"
+            notes.append(f"learner {rank} {what} {clock(when, now - when)}")
+        if lost:
+            living = [str(r) for r in range(self.last.learners) if r not in lost]
+            notes.append(f"members {' '.join(living)}")
+        return ", ".join(notes)
 
     def _describe(self, now: float) -> str:
-        state, last = self.state(now), self.last
+        state, last, living = self.state(now), self.last, self.living.items()
+        where = f"epoch {last.epoch} step {last.step}"
         if state == "failed":
             first = self.failures[0]
             return f"failed: learner {first.rank}: {first.error}"
         if state == "silent":
             age = max(0.0, now - last.time)
-            where = f"epoch {last.epoch} step {last.step}"
             return f"silent since {clock(last.time, age)}, after {where}"
         if state == "stopped":
-            saved = all(each.last.saved is not False for each in self.living.values())
-            where = f"epoch {last.epoch} step {last.step}"
-            if saved:
+            if all(each.last.saved is not False for _, each in living):
                 return f"stopped: saved after {where}"
             return f"stopped after {where}: the epoch will be repeated"
         if state == "running":
-            lost = [
-                f"learner {rank} silent"
-                for rank, each in self.living.items()
-                if each.state(now) == "silent"
-            ]
-            return ", ".join(["running", *lost])
+            silent = [rank for rank, each in living if each.state(now) == "silent"]
+            return "running" + "".join(f", learner {rank} silent" for rank in silent)
         return "finished"
 
     @property
@@ -367,11 +337,8 @@ class Experiment:
     @property
     def slowest(self) -> int | None:
         """The rank that computes longest per utterance, if it is much longer."""
-        times = {
-            rank: each.computing
-            for rank, each in self.living.items()
-            if each.computing is not None
-        }
+        computing = {rank: each.computing for rank, each in self.living.items()}
+        times = {rank: each for rank, each in computing.items() if each is not None}
         if not times or max(times.values()) < SLOWER * min(times.values()):
             return None
         return max(times, key=lambda rank: times[rank])
@@ -390,22 +357,19 @@ class Experiment:
         At the end of an epoch it is the epoch's, of the first learner, as in the log.
         Within an epoch it is the mean of what all learners have written last.
         """
+        living = self.living.values()
         if self.behind.event in ("epoch", "end"):
-            ends = (each.lines for each in self.living.values())
-            losses = (each.epoch_loss for own in ends for each in reversed(own))
-            if found := [loss for loss in losses if loss is not None]:
-                return found[0]
-        known = [e.loss for e in self.living.values() if e.loss is not None]
+            lines = (line for each in living for line in reversed(each.lines))
+            for line in lines:
+                if line.epoch_loss is not None:
+                    return line.epoch_loss
+        known = [each.loss for each in living if each.loss is not None]
         return sum(known) / len(known) if known else None
 
     def at_epoch_end(self, name: str) -> float | None:
         """Return the figure `name` of the last epoch that has ended."""
-        ends = [
-            line
-            for each in self.learners.values()
-            for line in each.lines
-            if getattr(line, name) is not None
-        ]
+        everything = (line for each in self.learners.values() for line in each.lines)
+        ends = [line for line in everything if getattr(line, name) is not None]
         figure: float | None = getattr(max(ends, key=_time), name) if ends else None
         return figure
 

@@ -30,22 +30,17 @@ def compare(experiments: Sequence[Experiment], path: Path, title: str) -> None:
     Args:
         experiments: The experiments, read with all their lines.
         path: The file; a name without an ending becomes a PNG.
-        title: The heading of the picture.
+        title: The heading.
 
     Raises:
         InputError: Its ending is that of another format.
-        OSError: The file cannot be written.
     """
     kind = path.suffix.removeprefix(".").lower() or "png"
     if kind not in KINDS:
         allowed = ", ".join(f".{known}" for known in KINDS)
         raise InputError(f"{path}: a plot's file ends in one of {allowed}")
-    figure = _draw_losses(
-        {
-            f"{name}: {duration(each.seconds)}": each
-            for name, each in zip(labels(experiments), experiments, strict=True)
-        }
-    )
+    named = zip(labels(experiments), experiments, strict=True)
+    figure = _draw_losses({f"{n}: {duration(each.seconds)}": each for n, each in named})
     figure.suptitle(title)
     with whole_file(path) as new:
         figure.savefig(new, format=kind, dpi=150)
@@ -64,8 +59,7 @@ def labels(experiments: Sequence[Experiment]) -> list[str]:
 def losses(experiments: Mapping[str, Experiment]) -> str:
     """Draw training and validation losses over time, and validation over samples.
 
-    Args:
-        experiments: The experiments, read with all their lines, by name.
+    The experiments have names here, and were read with all their lines.
     """
     return _svg(_draw_losses(experiments), "losses")
 
@@ -83,13 +77,8 @@ def _draw_losses(experiments: Mapping[str, Experiment]) -> Figure:
             left.plot(*drawn, color=colour, linewidth=0.8, alpha=0.7)
         points = list(validations(experiment, unit))
         for axis, x in ((middle, 0), (right, 1)):
-            axis.plot(
-                [point[x] for point in points],
-                [point[2] for point in points],
-                marker="o",
-                color=colour,
-                label=name,
-            )
+            place, loss = [p[x] for p in points], [p[2] for p in points]
+            axis.plot(place, loss, marker="o", color=colour, label=name)
     left.set(title="training loss of each learner", xlabel=unit.name)
     middle.set(title="validation loss", xlabel=unit.name)
     right.set(title="validation loss", xlabel="utterances, of all learners")
@@ -107,11 +96,7 @@ def learners(experiment: Experiment) -> str:
     speed, staleness, spent = figure.subplots(1, 3)
     unit = time_unit(experiment.seconds)
     rows: list[tuple[Axes, str, Callable[[Line], float | None]]] = [
-        (
-            speed,
-            "utterances a second",
-            lambda line: line.samples / line.seconds if line.seconds else None,
-        ),
+        (speed, "utterances a second", _speed),
         (staleness, "staleness in steps", lambda line: line.staleness),
     ]
     for axis, title, of in rows:
@@ -119,9 +104,8 @@ def learners(experiment: Experiment) -> str:
         for rank, learner in experiment.learners.items():
             times, values = _curve(learner.lines, of, experiment.elapsed, unit)
             empty = empty and all(map(math.isnan, values))
-            axis.plot(
-                times, values, color=f"C{rank % 10}", linewidth=0.9, label=f"{rank}"
-            )
+            colour = f"C{rank % 10}"
+            axis.plot(times, values, color=colour, linewidth=0.9, label=f"{rank}")
         if empty:
             axis.text(0.5, 0.5, "not measured", ha="center", transform=axis.transAxes)
             axis.set_yticks([])
@@ -144,6 +128,10 @@ def learners(experiment: Experiment) -> str:
         *spent.get_legend_handles_labels(), fontsize="small", loc="outside right center"
     )
     return _svg(_gridded(figure), str(experiment.directory))
+
+
+def _speed(line: Line) -> float | None:
+    return line.samples / line.seconds if line.seconds else None
 
 
 def _curve(
@@ -181,26 +169,16 @@ def validations(
 def shares(experiment: Experiment) -> dict[str, list[float]]:
     """Return the shares of the training time: computing, communicating, waiting.
 
-    Returns:
-        For each of the three, a number from 0 to 1 for each learner in `learners`;
-        zeros for a learner that has not measured them.
+    Each has a number from 0 to 1 for each learner, and zeros if nothing is measured.
     """
     found: dict[str, list[float]] = {"computes": [], "communicates": [], "waits": []}
     for learner in experiment.learners.values():
-        lines = [
-            line
-            for line in learner.lines
-            if line.seconds and line.computing is not None
-        ]
-        seconds = sum(line.seconds for line in lines)
-        spent = [
-            sum(line.comm_time or 0.0 for line in lines),
-            sum(line.wait_time or 0.0 for line in lines),
-        ]
-        parts = [each / seconds if seconds else 0.0 for each in spent]
-        found["computes"].append(1 - sum(parts) if seconds else 0.0)
-        found["communicates"].append(parts[0])
-        found["waits"].append(parts[1])
+        known = (line for line in learner.lines if line.seconds)
+        lines = [line for line in known if line.computing is not None]
+        seconds = sum(line.seconds for line in lines) or math.inf
+        found["computes"].append(sum(line.computing or 0.0 for line in lines) / seconds)
+        found["communicates"].append(sum(x.comm_time or 0.0 for x in lines) / seconds)
+        found["waits"].append(sum(line.wait_time or 0.0 for line in lines) / seconds)
     return found
 
 

@@ -22,46 +22,36 @@ Event = Literal[
 class Line:
     """What one learner says about itself at one moment.
 
-    The time of validation does not count in the figures "since the last line". A figure
-    that is unknown is None here and missing in the file. One that is not finite is null
-    in the file.
+    The figures from `seconds` to `cpu` are those since the last line, without the time
+    of validation. One that is unknown is None here and missing in the file. One that is
+    not finite is null in the file.
 
     Attributes:
         time: Unix time.
         event: What happens. `begin` and `resume`: the process starts. `step`: it
             trains; this is written every few seconds. `validate`: the epoch's training
             is over. `epoch`: its validation is over too. `members`: a learner has died
-            or has joined. `stop`: it stops within an
-            epoch, on request. `end`: the process ends.
-        rank: The number of the learner.
-        learners: The number of learners.
-        algorithm: The name of the algorithm.
-        host, pid: The computer and the process.
-        slurm_job, slurm_restarts: The Slurm job, and how often it was restarted.
-        epoch, max_epoch: The number of this epoch, and of the last one.
-        step: The number of batches that this learner has trained on in this epoch. If
-            learners take their batches from a work queue, it is the mean over all.
+            or has joined. `stop`: it stops within an epoch, on request. `end`: the
+            process ends.
+        slurm_restarts: How often the Slurm job was restarted.
+        step: The batches that this learner has trained on in this epoch. If learners
+            take their batches from a work queue, it is the mean over all.
         steps: The number of steps of the epoch, if it is known.
-        epoch_samples: The number of utterances that this learner has trained on in
-            this epoch.
+        epoch_samples: The utterances that this learner has trained on in this epoch.
         left: The estimated number of seconds to the end of the training.
-        seconds, batches, samples: The time of training since the last line, and the
-            batches and utterances of it.
-        loss: The mean training loss since the last line.
-        comm_time, wait_time: The seconds of training since the last line in which the
-            learner was in collectives, and in which it waited for gossip. ESPnet's own
-            training (`none`) does not measure them.
-        bytes: The bytes sent since the last line. Those of gossip at the end of an
-            epoch are in the first line of the next one.
-        exchanges: The gossip exchanges since the last line.
-        staleness, staleness_max: The mean and the largest staleness, in steps, of what
-            was received since the last line.
-        cpu: The mean number of cores in use since the last line.
+        seconds, batches, samples: The time of training, its batches and utterances.
+        loss: The mean training loss.
+        comm_time, wait_time: The seconds in which the learner was in collectives, and
+            in which it waited for gossip. ESPnet's own training does not measure them.
+        bytes: The bytes sent. Those of gossip at the end of an epoch are in the first
+            line of the next one.
+        exchanges: The gossip exchanges.
+        staleness, staleness_max: The mean and the largest one of what was received, in
+            steps.
+        cpu: The mean number of cores in use.
         gpu: The share of the time in which the GPU is busy, at this moment.
         gpu_memory: The bytes of GPU memory that the process holds.
-        epoch_loss, valid_loss: The epoch's mean training and validation loss, at its
-            end.
-        consensus_distance: The consensus distance at the epoch's end.
+        epoch_loss, valid_loss, consensus_distance: Those of an epoch, at its end.
         members: When they have changed, the ranks of the living learners, with commas.
         signal: At a stop, the name of the signal; None if another learner got it.
         saved: At a stop, whether this learner's state is saved. If not, the epoch will
@@ -150,12 +140,7 @@ def plain(value: Any) -> Any:
 
 
 def read(path: Path, recent: int | None = None) -> list[Line]:
-    """Return the lines of a learner's file, in their order.
-
-    Args:
-        path: The file.
-        recent: The number of last lines from which `step` lines are taken; older ones
-            are skipped. None takes all.
+    """Return the lines of a learner's file; of steps, those of the `recent` last lines.
 
     Raises:
         InputError: The file cannot be read, or holds something else.

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -60,8 +61,7 @@ def test_torch(
     fake_torch(tmp_path, **torch)  # type: ignore[arg-type]
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     found = machine_checks.check_torch(tmp_path)
-    assert found.mark == mark
-    assert text in found.text
+    assert found.mark == mark and text in found.text
 
 
 def test_a_torch_without_a_part(
@@ -99,8 +99,7 @@ def test_packages_that_are_there_and_cannot_be_imported(
     assert package(tmp_path) == missing(f"soundfile {said}")
     assert machine_checks.check_arks(tmp_path) == missing(f"omniio {said}")
     found = machine_checks.check_lightning(tmp_path)
-    assert found.mark == "missing"
-    assert "OSError: libsound.so" in found.text
+    assert found.mark == "missing" and "OSError: libsound.so" in found.text
     found = machine_checks.check_espnet(tmp_path)
     assert found.mark == "missing"
     assert "cannot train: OSError: libsound.so" in found.text
@@ -163,21 +162,10 @@ def test_each_task_of_espnet_is_imported(
 def test_torch_that_cannot_be_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "torch.py").write_text("raise OSError('libcudart.so: no such file')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    found = machine_checks.check_torch(tmp_path)
-    assert found == missing(
-        "torch: OSError: libcudart.so: no such file: pip install torch"
-    )
-
-
-def test_an_import_that_does_not_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "torch.py").write_text("import time; time.sleep(60)")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(machine_checks, "TORCH_SECONDS", 1)
-    assert "more than 1 s" in machine_checks.check_torch(tmp_path).text
+    module(tmp_path, "torch", "raise OSError('libcudart.so: no such file')")
+    said = "torch: OSError: libcudart.so: no such file: pip install torch"
+    assert machine_checks.check_torch(tmp_path) == missing(said)
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
@@ -257,11 +245,7 @@ def test_the_end_says_for_what_something_is_missing(
 ) -> None:
     sections = {"a training loop of your own": said(loop), "a cluster": said(cluster)}
     monkeypatch.setattr(doctor, "sections", lambda: sections)
-    if status:
-        with pytest.raises(SystemExit) as ended:
-            doctor.main([])
-        assert ended.value.code == status
-    else:
+    with pytest.raises(SystemExit, match=r"^1$") if status else nullcontext():
         doctor.main([])
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == last

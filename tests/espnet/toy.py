@@ -65,9 +65,8 @@ def write_toy_data(root: Path, train: int = 24, valid: int = 8) -> None:
                 tones = rng.integers(0, 3, size=int(rng.integers(2, 4)))
                 t = np.arange(2400) / 8000
                 wav = [np.sin(2 * np.pi * (400 + 500 * tone) * t) for tone in tones]
-                samples = np.concatenate(wav) + 0.01 * rng.standard_normal(
-                    2400 * len(wav)
-                )
+                noise = rng.standard_normal(2400 * len(wav))
+                samples = np.concatenate(wav) + 0.01 * noise
                 key = f"spk-{name}-{number:03d}"
                 ark[key] = (8000, (samples * 8000).astype(np.int16))
                 texts.append(f"{key} " + " ".join(WORDS[tone] for tone in tones))
@@ -101,16 +100,9 @@ def arguments(
 def be_learner(rank: int, size: int, rendezvous: Path) -> list[str]:
     """Set this process up as learner `rank`; returns the options that say so."""
     os.environ.pop("RANK", None)
-    return [
-        "--dist_world_size",
-        str(size),
-        "--dist_rank",
-        str(rank),
-        "--dist_init_method",
-        f"file://{rendezvous}",
-        "--multiprocessing_distributed",
-        "false",
-    ]
+    options = ["--dist_world_size", str(size), "--dist_rank", str(rank)]
+    options += ["--dist_init_method", f"file://{rendezvous}"]
+    return [*options, "--multiprocessing_distributed", "false"]
 
 
 def write_toy_text(root: Path) -> None:

@@ -15,7 +15,7 @@ from torch.utils.data import BatchSampler, DataLoader, SubsetRandomSampler
 from espnet_distopt.errors import InputError
 from espnet_distopt.lightning import DistoptStrategy
 from espnet_distopt.lightning.batches import QueuedLoader
-from tests.lightning.toy import Toy, data, strategy, trainer
+from tests.lightning.toy import Found, Toy, data, strategy, trainer
 from tests.processes import launch
 
 CHOSEN = list(range(0, 64, 2))
@@ -107,18 +107,16 @@ def runs(folder: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def two(tmp_path_factory: pytest.TempPathFactory) -> Found:
     return launch(2, runs, tmp_path_factory.mktemp("draws"), timeout=200)
 
 
-def batches(two: list[dict[str, Any]], kind: str, epoch: int) -> list[list[int]]:
+def batches(two: Found, kind: str, epoch: int) -> list[list[int]]:
     return [batch for learner in two for batch in learner[kind].get(epoch, [])]
 
 
 @pytest.mark.parametrize("kind", ["global", "own", "frames", "stopped"])
-def test_each_sample_is_trained_on_once_an_epoch(
-    two: list[dict[str, Any]], kind: str
-) -> None:
+def test_each_sample_is_trained_on_once_an_epoch(two: Found, kind: str) -> None:
     chosen = range(64) if kind == "frames" else CHOSEN
     for epoch in range(EPOCHS):
         found = batches(two, kind, epoch)
@@ -126,16 +124,12 @@ def test_each_sample_is_trained_on_once_an_epoch(
 
 
 @pytest.mark.parametrize("kind", ["global", "own"])
-def test_each_epoch_has_an_order_of_its_own(
-    two: list[dict[str, Any]], kind: str
-) -> None:
+def test_each_epoch_has_an_order_of_its_own(two: Found, kind: str) -> None:
     orders = {str(sorted(batches(two, kind, epoch))) for epoch in range(EPOCHS)}
     assert len(orders) == EPOCHS
 
 
-def test_different_samples_are_refused_on_all_learners(
-    two: list[dict[str, Any]],
-) -> None:
+def test_different_samples_are_refused_on_all_learners(two: Found) -> None:
     for rank, learner in enumerate(two):
         said = f"learner {rank}: the learners' loaders have different batches: give all"
         assert learner["different"].startswith(said)

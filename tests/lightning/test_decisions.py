@@ -12,7 +12,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint, Timer
 from torch import Tensor
 
 from espnet_distopt.errors import InputError
-from tests.lightning.toy import Toy, flat, loaders, strategy, trainer
+from tests.lightning.toy import Found, Toy, flat, loaders, strategy, trainer
 from tests.processes import launch
 
 CLOCK = "stops each learner by its own clock, and the others of"
@@ -128,13 +128,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def two(folder: Path) -> list[dict[str, Any]]:
+def two(folder: Path) -> Found:
     return launch(2, runs, folder, timeout=60)
 
 
 @pytest.mark.parametrize("algorithm", ["allreduce", "hadpsgd", "d1d_grad"])
 def test_learners_that_wait_in_every_step_decide_together(
-    two: list[dict[str, Any]], algorithm: str
+    two: Found, algorithm: str
 ) -> None:
     for learner in two:
         found = learner[algorithm]

@@ -15,11 +15,18 @@ from torch.utils.data import DataLoader
 from espnet_distopt.algorithms import ALGORITHMS
 from espnet_distopt.errors import InputError, PeerLostError
 from espnet_distopt.lightning import DistoptStrategy
-from tests.lightning.toy import Joined, Toy, data, flat, loaders, strategy, trainer
+from tests.lightning.toy import (
+    Found,
+    Joined,
+    Toy,
+    data,
+    flat,
+    loaders,
+    strategy,
+    trainer,
+)
 from tests.processes import launch
 from tests.virtual import STEPS_ALONE
-
-Found = list[dict[str, Any]]
 
 
 def fit(folder: Path, algorithm: str, module: Toy, **options: Any) -> dict[str, Any]:
@@ -160,21 +167,17 @@ def runs_of_nodes(folder: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def nodes_of_two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def nodes_of_two(tmp_path_factory: pytest.TempPathFactory) -> Found:
     return launch(4, runs_of_nodes, tmp_path_factory.mktemp("nodes"), timeout=200)
 
 
-def test_a_fast_node_takes_batches_from_that_of_learner_0(
-    nodes_of_two: list[dict[str, Any]],
-) -> None:
+def test_a_fast_node_takes_batches_from_that_of_learner_0(nodes_of_two: Found) -> None:
     seen = [len(learner["seen"]) for learner in nodes_of_two]
     assert sum(seen) == 96
     assert seen[0] == seen[1] < 24 < seen[2] == seen[3]
 
 
-def test_a_batch_that_its_node_waits_for_is_not_skipped(
-    nodes_of_two: list[dict[str, Any]],
-) -> None:
+def test_a_batch_that_its_node_waits_for_is_not_skipped(nodes_of_two: Found) -> None:
     why = "training_step has returned None, and hadpsgd averages the gradients"
     for rank, kind in ((2, "PeerLostError"), (3, "InputError")):
         assert nodes_of_two[rank]["said"].startswith(kind)
@@ -217,21 +220,17 @@ def stopped_early(folder: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def stopped_and_used(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def stopped_and_used(tmp_path_factory: pytest.TempPathFactory) -> Found:
     return launch(4, stopped_early, tmp_path_factory.mktemp("after"), timeout=200)
 
 
-def test_all_learners_stop_early_together(
-    stopped_and_used: list[dict[str, Any]],
-) -> None:
+def test_all_learners_stop_early_together(stopped_and_used: Found) -> None:
     assert [learner["epochs"] for learner in stopped_and_used] == [1] * 4
     seen = Counter(n for learner in stopped_and_used for n in learner["seen"])
     assert seen.keys() == set(range(48))
 
 
-def test_what_comes_after_sees_the_consensus_model(
-    stopped_and_used: list[dict[str, Any]],
-) -> None:
+def test_what_comes_after_sees_the_consensus_model(stopped_and_used: Found) -> None:
     for learner in stopped_and_used:
         assert learner["model"] == stopped_and_used[0]["model"]
         (validated,), (tested,) = learner["validate"], learner["test"]

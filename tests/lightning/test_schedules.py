@@ -27,7 +27,7 @@ from espnet_distopt.lightning.schedules import (
     take_back,
 )
 from tests.lightning.stopping import fit, rate
-from tests.lightning.toy import Toy, loaders, strategy, trainer
+from tests.lightning.toy import Found, Toy, loaders, strategy, trainer
 from tests.processes import launch
 
 EPOCHS = 2
@@ -242,7 +242,7 @@ def noted(folder: Path, schedule: str, every: int, **options: Any) -> dict[str, 
     }
 
 
-def runs(folder: Path) -> list[dict[str, Any]]:
+def runs(folder: Path) -> Found:
     found = []
     for schedule, every in KINDS:
         place = folder / f"{schedule} {every}"

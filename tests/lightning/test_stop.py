@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tests.lightning import stopping
 from tests.lightning.stopping import fit, rate
-from tests.lightning.toy import Toy
+from tests.lightning.toy import Found, Toy
 from tests.processes import launch
 
 EXACT = ["allreduce", "bmuf_adam"]
@@ -59,21 +59,21 @@ def runs(folder: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def two(tmp_path_factory: pytest.TempPathFactory) -> Found:
     return launch(2, runs, tmp_path_factory.mktemp("two"), timeout=200)
 
 
 @pytest.mark.parametrize("name", EXACT)
 @pytest.mark.parametrize("kind", ["after", "within"])
 def test_what_goes_on_is_the_uninterrupted_run(
-    two: list[dict[str, Any]], name: str, kind: str
+    two: Found, name: str, kind: str
 ) -> None:
     for learner in two:
         assert learner[name][kind] == learner[name][f"whole {kind}"]
 
 
 @pytest.mark.parametrize("kind", QUEUED)
-def test_no_batch_is_lost_or_repeated(two: list[dict[str, Any]], kind: str) -> None:
+def test_no_batch_is_lost_or_repeated(two: Found, kind: str) -> None:
     runs = [learner[kind] for learner in two]
     seen = Counter(n for _, first, second in runs for n in [*first, *second])
     assert seen == Counter({n: 3 for n in range(64)})
@@ -188,7 +188,7 @@ def runs_to_the_last_batch(folder: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def at_the_last_batch(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def at_the_last_batch(tmp_path_factory: pytest.TempPathFactory) -> Found:
     return launch(
         2, runs_to_the_last_batch, tmp_path_factory.mktemp("two"), timeout=400
     )
@@ -206,7 +206,7 @@ def goes_on_exactly(found: dict[str, Any], validations: int) -> None:
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", TOGETHER)
 def test_learners_that_step_together_stop_before_validation(
-    at_the_last_batch: list[dict[str, Any]], schedule: str, name: str
+    at_the_last_batch: Found, schedule: str, name: str
 ) -> None:
     for learner in at_the_last_batch:
         goes_on_exactly(learner[f"{schedule} {name}"], validations=1)
@@ -215,7 +215,7 @@ def test_learners_that_step_together_stop_before_validation(
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", TOGETHER)
 def test_they_stop_where_each_step_is_the_last(
-    at_the_last_batch: list[dict[str, Any]], schedule: str, name: str
+    at_the_last_batch: Found, schedule: str, name: str
 ) -> None:
     for learner in at_the_last_batch:
         # They agree on the next step, which is the last one of the next epoch.
@@ -226,7 +226,7 @@ def test_they_stop_where_each_step_is_the_last(
 @pytest.mark.parametrize("name", SHARES)
 @pytest.mark.parametrize("when", ["late", "last"])
 def test_no_batch_or_decay_is_repeated(
-    at_the_last_batch: list[dict[str, Any]], schedule: str, name: str, when: str
+    at_the_last_batch: Found, schedule: str, name: str, when: str
 ) -> None:
     found = [learner[f"{schedule} {name} {when}"] for learner in at_the_last_batch]
     seen = Counter(n for each in found for run in each["seen"][:2] for n in run)
@@ -239,7 +239,7 @@ def test_no_batch_or_decay_is_repeated(
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_limited_epoch_gets_no_further_batches(
-    at_the_last_batch: list[dict[str, Any]], schedule: str
+    at_the_last_batch: Found, schedule: str
 ) -> None:
     for learner in at_the_last_batch:
         found = learner[f"{schedule} one"]
@@ -250,7 +250,7 @@ def test_a_limited_epoch_gets_no_further_batches(
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_no_batch_is_repeated_after_a_second_stop(
-    at_the_last_batch: list[dict[str, Any]], schedule: str
+    at_the_last_batch: Found, schedule: str
 ) -> None:
     """Learner 0 had none left at the first stop, and so has none after the second."""
     found = [learner[f"{schedule} again"] for learner in at_the_last_batch]

@@ -17,7 +17,7 @@ from lightning.pytorch.tuner import Tuner
 from torch.utils.data import DataLoader
 
 from espnet_distopt.lightning import DistoptStrategy
-from tests.lightning.toy import Toy, data, flat, loaders, strategy, trainer
+from tests.lightning.toy import Found, Toy, data, flat, loaders, strategy, trainer
 from tests.processes import launch
 
 OVERFLOWS = 4
@@ -109,22 +109,22 @@ def fits_of_two(folder: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def two(tmp_path_factory: pytest.TempPathFactory) -> Found:
     return launch(2, fits_of_two, tmp_path_factory.mktemp("options"), timeout=200)
 
 
-def test_all_stop_early_if_one_is_content(two: list[dict[str, Any]]) -> None:
+def test_all_stop_early_if_one_is_content(two: Found) -> None:
     assert [learner["stopped"]["epochs"] for learner in two] == [1, 1]
 
 
-def test_a_skipped_step_is_an_attempted_one(two: list[dict[str, Any]]) -> None:
+def test_a_skipped_step_is_an_attempted_one(two: Found) -> None:
     first, second = (learner["skipped"] for learner in two)
     assert first["attempted"] == second["attempted"] == 12
     assert first["model"] == second["model"]
     assert torch.tensor(first["model"]).isfinite().all()
 
 
-def test_half_precision_on_a_cpu_is_bfloat16(two: list[dict[str, Any]]) -> None:
+def test_half_precision_on_a_cpu_is_bfloat16(two: Found) -> None:
     for learner in two:
         assert learner["half"]["precision"] == "bf16-mixed"
         assert learner["half"]["model"] == two[0]["half"]["model"]
@@ -132,18 +132,14 @@ def test_half_precision_on_a_cpu_is_bfloat16(two: list[dict[str, Any]]) -> None:
         assert learner["half"]["rate"] == pytest.approx(0.0025)
 
 
-def test_accumulated_gradients_are_averaged_once_a_step(
-    two: list[dict[str, Any]],
-) -> None:
+def test_accumulated_gradients_are_averaged_once_a_step(two: Found) -> None:
     found = [learner["averaged"] for learner in two]
     assert found[0]["model"] == found[1]["model"]
     for each in found:
         assert each["accumulated"] == [True, False] * each["attempted"]
 
 
-def test_accumulation_and_clipping_with_shares_that_differ(
-    two: list[dict[str, Any]],
-) -> None:
+def test_accumulation_and_clipping_with_shares_that_differ(two: Found) -> None:
     found = [learner["accumulated"] for learner in two]
     assert found[0]["model"] == found[1]["model"]
     assert sorted(n for each in found for n in each["seen"]) == sorted([*range(48)] * 2)

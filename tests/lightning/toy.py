@@ -19,6 +19,9 @@ from tests import fork_server
 fork_server.PRELOAD.append("espnet_distopt.lightning")
 warnings.filterwarnings("ignore", module="lightning")
 
+Found = list[dict[str, Any]]
+"""What each learner of a run has found, by name."""
+
 
 class Toy(pl.LightningModule):
     """A network with dropout and BatchNorm that learns the sum of its inputs.

@@ -18,14 +18,8 @@ from tests.monitoring.written import START, line, pair, step, write
 def exp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(time, "time", lambda: START + 31)
-    return write(
-        Path("exp/asr"),
-        *pair(
-            line("begin", 0),
-            step(30, 15),
-            step(60, 30, loss=float("nan")),
-        ),
-    )
+    steps = step(30, 15), step(60, 30, loss=float("nan"))
+    return write(Path("exp/asr"), *pair(line("begin", 0), *steps))
 
 
 def test_experiments_are_shown_and_the_rest_is_skipped(

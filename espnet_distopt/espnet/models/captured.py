@@ -31,15 +31,9 @@ CAPTURES = 8
 class _Graphs:
     """A captured forward and backward pass, and the tensors that they read and write.
 
-    Attributes:
-        key: What they were captured for.
-        x: The features.
-        labels: The labels.
-        forward: Computes `outputs`.
-        outputs: The loss, and figures.
-        backward: Computes `gradients`, after `forward`.
-        gradient: The gradient of the loss, which `backward` starts from.
-        gradients: That of each parameter, which the next `forward` may overwrite.
+    `key` is what they were captured for. The forward pass computes the outputs (a loss
+    and figures) of `x` and `labels`. The backward pass starts from `gradient`, that of
+    the loss, and computes the gradients, which the next forward pass may overwrite.
     """
 
     key: tuple[Any, ...]

@@ -83,12 +83,11 @@ def padded_lstm(lstm: nn.LSTM, x: Tensor, lengths: Tensor, training: bool) -> Te
     Args:
         lstm: an LSTM without projection.
         x: the batch, shape (T, B, F), where T >= lengths.max().
-        lengths: the number of frames of each sequence, shape (B,), on x's device.
+        lengths: the frames of each sequence, shape (B,), on x's device.
         training: whether the LSTM's dropout is applied between its layers.
 
     Returns:
-        The output, shape (T, B, H * directions). Its values beyond the length of a
-        sequence are arbitrary; they do not affect the values within the sequence.
+        The output, shape (T, B, H * directions), arbitrary beyond a sequence's length.
     """
     index = reversal_index(lengths, x.size(0))
     for layer in range(lstm.num_layers):
@@ -140,10 +139,7 @@ class PaddedRNNEncoder(RNNEncoder):
         return y, torch.cat(lengths)[back], [None] * len(self.enc)
 
     def _encode(self, xs_pad: Tensor, ilens: Tensor) -> tuple[Tensor, Tensor]:
-        """Encode one group: (B, T, F) of lengths (B,) into (B, T', D) of lengths (B,).
-
-        This is the padded computation.
-        """
+        """Encode one group (B, T, F) of lengths (B,) into (B, T', D) and lengths."""
         x = xs_pad[:, : int(ilens.max())].transpose(0, 1).contiguous()
         run = self._run_projected if self.use_projection else self._run_plain
         for module in self.enc:
@@ -178,10 +174,8 @@ class FullLength(nn.Module):
     """What encodes batches whose sequences all have the same length, on a GPU.
 
     Packing, for which ESPnet's encoder waits for the GPU, would change nothing there.
-    The layers are those of the encoder, and so are the results, up to rounding.
-
-    Args:
-        encoder: An encoder that `stacks_lstms`.
+    The layers are those of an encoder that `stacks_lstms`, and so are the results, up
+    to rounding.
     """
 
     def __init__(self, encoder: RNNEncoder) -> None:
@@ -211,12 +205,8 @@ def pad_rnn_encoders(model: nn.Module, any_order: bool = False) -> None:
 
     This changes only the computation; parameters and configuration stay the same. An
     encoder that is not as it is expected stays ESPnet's own, and so do all if
-    DISTOPT_PLAIN is 1.
-
-    Args:
-        model: the model.
-        any_order: whether its batches will not be sorted by length, which ESPnet's own
-            encoder refuses. Then DISTOPT_PLAIN changes nothing.
+    DISTOPT_PLAIN is 1. With batches in `any_order`, not sorted by length, ESPnet's own
+    would not do; then DISTOPT_PLAIN changes nothing.
     """
     if is_plain() and not any_order:
         return

@@ -80,12 +80,8 @@ def divides_batches(
     In training they do where learners step alone: a work queue deals the batches out.
     In validation they do where a learner may die and the others go on. They do not if
     ESPnet mixes the utterances of different batches after it has cut them, nor if it
-    builds several iterators, one after the other, within an epoch.
-
-    Args:
-        args: ESPnet's options.
-        iter_options: Those of the batches.
-        mode: What ESPnet wants them for: `train`, `valid` or `plot_att`.
+    builds several iterators, one after the other, within an epoch. The mode is ESPnet's
+    `train`, `valid` or `plot_att`.
     """
     if args.distopt is None or not iter_options.distributed:
         return False
@@ -129,12 +125,9 @@ class EpochBatches(ABC):
 
     @abstractmethod
     def share(self, place: int, learners: int) -> Iterable[Batch]:
-        """Load the whole epoch's share of one of some learners.
+        """Load the share of the epoch of one of some learners; its place is from 0.
 
-        Args:
-            place: Which of them it is, from 0.
-            learners: How many divide the epoch: as many as there are pieces of a batch,
-                or fewer.
+        They are as many as there are pieces of a batch, or fewer.
         """
 
 
@@ -255,14 +248,9 @@ class QueuedBatches:
     def lost(self, trained: int) -> tuple[float, float]:
         """Return what the dead have had of the epoch's items, once it has ended.
 
-        All living learners call this.
-
-        Args:
-            trained: The number of items that this learner has trained on.
-
-        Returns:
-            The number of items that they had begun, and of those that they had taken
-            and nobody has begun.
+        That is the number of items that they had begun, and of those that they had
+        taken and nobody has begun. All living learners call this, with the number of
+        items that they have trained on.
         """
         if self._session.learner.members.version == 0:
             return 0.0, 0.0
@@ -285,11 +273,7 @@ class QueuedBatches:
 class QueueSchedule(AbsBatchStepScheduler):
     """ESPnet's learning-rate schedule, stepped by the mean progress of all learners.
 
-    Args:
-        scheduler: ESPnet's scheduler, one that steps with every batch.
-        queue: The work queue of this epoch.
-        accum_grad: The number of batches of a step.
-        done: The number of steps that the scheduler has already made in this epoch.
+    It has already made the steps `done` in this epoch.
     """
 
     def __init__(

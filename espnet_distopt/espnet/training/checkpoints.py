@@ -34,12 +34,12 @@ def keep_checkpoint(output_dir: Path) -> None:
 
 def checkpoint_epoch(output_dir: Path) -> int:
     """Return the epoch after which ESPnet's checkpoint was written; 0 if it is not."""
-    saved = _saved_reporter(output_dir)
-    return 0 if saved is None else int(saved["epoch"])
+    reporter = _saved_reporter(output_dir)
+    return 0 if reporter is None else int(reporter.get_epoch())
 
 
-def _saved_reporter(output_dir: Path) -> dict[str, Any] | None:
-    """Return the state of ESPnet's reporter in its checkpoint; None if there is none.
+def _saved_reporter(output_dir: Path) -> Reporter | None:
+    """Return ESPnet's reporter as in its checkpoint; None if there is none.
 
     ESPnet writes it in place, so it may be cut off at this moment. Its tensors are not
     read.
@@ -53,29 +53,20 @@ def _saved_reporter(output_dir: Path) -> dict[str, Any] | None:
         )
     except (OSError, RuntimeError, EOFError, pickle.UnpicklingError):
         return None
-    found: dict[str, Any] = saved["reporter"]
-    return found
+    reporter = Reporter()
+    reporter.load_state_dict(saved["reporter"])
+    return reporter
 
 
 def ended_early(output_dir: Path, patience: int, criterion: Sequence[str]) -> int:
-    """Return the epoch after which ESPnet's `patience` has ended the training.
+    """Return the epoch after which ESPnet's `patience` has ended the training, or 0.
 
-    Args:
-        output_dir: The experiment's directory.
-        patience: The number of epochs without progress that are allowed.
-        criterion: Phase, key and mode of what has to make progress, as `valid`, `loss`
-            and `min`.
-
-    Returns:
-        The epoch's number; 0 if the training has not ended like that.
+    The criterion is ESPnet's: phase, key and mode, as `valid`, `loss` and `min`.
     """
-    saved = _saved_reporter(output_dir)
-    if saved is None:
+    reporter = _saved_reporter(output_dir)
+    if reporter is None or not reporter.check_early_stopping(patience, *criterion):
         return 0
-    reporter = Reporter()
-    reporter.load_state_dict(saved)
-    ended = reporter.check_early_stopping(patience, *criterion)
-    return reporter.get_epoch() if ended else 0
+    return int(reporter.get_epoch())
 
 
 _FAR = 2.0  # times the best epoch's loss, or a half of its accuracy
@@ -94,14 +85,11 @@ def far_averages(
     Args:
         output_dir: The experiment's directory.
         criteria: What epochs are compared by: phase, key, and `min` or `max` each.
-        nbest: How many epochs are averaged, or several such numbers, of which
-            `*.ave.pth` has the largest.
+        nbest: How many are averaged, or several numbers: `*.ave.pth` has the largest.
     """
-    saved = _saved_reporter(output_dir)
-    if saved is None:
+    reporter = _saved_reporter(output_dir)
+    if reporter is None:
         return []
-    reporter = Reporter()
-    reporter.load_state_dict(saved)
     lines = []
     for phase, key, mode in criteria:
         if phase != "valid" or not reporter.has(phase, key):

@@ -40,15 +40,7 @@ class Epoch:
     """An epoch of a run, and the iterator that ESPnet's training loop reads.
 
     The first one of a run opens the session. Without an algorithm there is none, and
-    ESPnet trains by itself, alone or by DDP.
-
-    Args:
-        run: The run that it belongs to.
-        model: The model, without DDP around it where an algorithm trains.
-        reporter: ESPnet's reporter of this epoch's training.
-        optimizers: ESPnet's optimizers; an algorithm trains with one.
-        schedulers: ESPnet's learning-rate schedulers, or None, for each optimizer.
-        scaler: ESPnet's gradient scaler, or None without mixed precision.
+    ESPnet trains by itself, alone or by DDP. With one, the model has no DDP around it.
 
     Attributes:
         schedulers: What the training loop is to step.
@@ -95,10 +87,6 @@ class Epoch:
 
         Returns:
             Whether all steps of all learners were invalid, so that ESPnet ends the run.
-
-        Raises:
-            InputError: The saved state of this learner cannot be read, or the epoch has
-                too few batches for a step.
         """
         batches, training, progress = length(iterator), self.training, self.run.progress
         accum_grad = self.run.options.accum_grad
@@ -117,11 +105,7 @@ class Epoch:
         if isinstance(iterator, EpochBatches):
             assert training is not None  # Without an algorithm, ESPnet divides them.
             training.queued = queued = QueuedBatches(
-                iterator,
-                training.session,
-                training.scheduler,
-                self.run.options.accum_grad,
-                start.queued,
+                iterator, training.session, training.scheduler, accum_grad, start.queued
             )
             self.left, self.schedulers = queued, [queued.scheduler]
         else:
@@ -271,13 +255,9 @@ class Epoch:
     def _save(self, training: TrainingState, batches: int | None) -> None:
         """Begin to save this learner's state; all learners save equally often."""
         progress = self.run.progress
-        position = {
-            "spent": progress.spent(),
-            "step": None if batches is None else progress.position,
-            "of": progress.steps,
-        }
-        state = {**training.capture(batches), **position}
-        self.run.saved.stage(state)
+        step = None if batches is None else progress.position
+        position = {"spent": progress.spent(), "step": step, "of": progress.steps}
+        self.run.saved.stage({**training.capture(batches), **position})
 
 
 def nobody_stepped(
@@ -320,9 +300,6 @@ def validate_together(
 
     All learners call this, after a collective on which they have agreed who lives. The
     figures become those of stock ESPnet, up to rounding.
-
-    Raises:
-        InputError: The learners' validations have different figures.
     """
     epoch, count = reporter.get_epoch(), reporter.get_total_count()
     while True:

@@ -35,11 +35,8 @@ class RunLock:
     The operating system frees the lock when the process ends, however it ends. A second
     run on the same machine is always refused. One on another machine is refused if the
     directory's file system shares locks, as NFS with its lock service does. On a file
-    system without locks, a warning is logged and nothing is refused.
-
-    Args:
-        output_dir: The directory, which is made if it is missing. The locked file stays
-            there afterwards; without a lock on it, it means nothing.
+    system without locks, a warning is logged and nothing is refused. The locked file
+    stays there afterwards; without a lock on it, it means nothing.
     """
 
     def __init__(self, output_dir: Path) -> None:
@@ -48,14 +45,11 @@ class RunLock:
         hold(self)
 
     def take(self, patience: float = PATIENCE) -> None:
-        """Lock the directory.
-
-        Args:
-            patience: Seconds for which to wait for another run to end.
+        """Lock the directory, which is made if it is missing.
 
         Raises:
-            InputError: Another run holds it, and the message names its process and
-                host; or the directory cannot be written.
+            InputError: Another run still holds it after so many seconds, or it cannot
+                be written.
         """
         path = self._output_dir / LOCK
         with explain_failed_write(path):

@@ -85,10 +85,6 @@ def check_early(cmd: Sequence[str] | None = None) -> None:
     That takes seconds. `settle` checks all of it again, with the number of learners.
     Only the first learner of a machine looks, so that a mistake is told once. The first
     learner of all says what begins.
-
-    Raises:
-        InputError: The algorithm or an option is unknown, a value is impossible, or
-            the file `config` cannot be read.
     """
     if os.environ.get("LOCAL_RANK", "0") != "0":
         return
@@ -156,17 +152,11 @@ Counting = Callable[[argparse.Namespace, int], int]
 
 
 def settle(args: argparse.Namespace, batches: Counting | None = None) -> None:
-    """Complete ESPnet's options and check them before anything runs.
+    """Complete ESPnet's options, and raise InputError for what cannot be trained.
 
     `distopt` and `distopt_conf` are filled from the file `distopt_config`. Schedules in
     epochs become steps, by `batches` of an epoch. Learners on CPUs communicate by gloo.
     An algorithm that has one learner only is told on stderr.
-
-    Raises:
-        InputError: The algorithm or an option is unknown, a value has the wrong type,
-            the number of learners is impossible, a learner would have several GPUs, an
-            option is of DDP, there are options of no algorithm, or early stopping looks
-            at a figure that the learners do not share.
     """
     _complete(args)
     if args.ngpu == 0 and args.dist_backend == "nccl":
@@ -267,15 +257,12 @@ def count_epochs(
 ) -> None:
     """Replace the epochs in ESPnet's `scheduler_conf` and in `distopt_conf` by steps.
 
+    ESPnet's files of shapes are read only if a value is in epochs.
+
     Args:
-        args: ESPnet's options, which are changed. Its files of shapes are read only if
-            a value is in epochs.
+        args: ESPnet's options, which are changed.
         learners: The number of learners, each of which needs an utterance of a batch.
         batches: Counts the batches of an epoch; None: those that ESPnet makes.
-
-    Raises:
-        InputError: A value is in epochs, and the batches of an epoch cannot be counted,
-            or the options are no `option: value` lines.
     """
     steps = 0
 
@@ -316,14 +303,12 @@ def in_steps(
     >>> in_steps({"warmup": "2 epochs", "gamma": 0.5}, lambda: 905)
     {'warmup': 1810, 'gamma': 0.5}
     """
-    found = {
-        name: _EPOCHS.fullmatch(value) if isinstance(value, str) else None
-        for name, value in conf.items()
-    }
-    return {
-        name: max(1, round(float(epochs[1]) * steps_of_epoch())) if epochs else value
-        for (name, value), epochs in zip(conf.items(), found.values(), strict=True)
-    }
+
+    def counted(value: Any) -> Any:
+        epochs = _EPOCHS.fullmatch(value) if isinstance(value, str) else None
+        return max(1, round(float(epochs[1]) * steps_of_epoch())) if epochs else value
+
+    return {name: counted(value) for name, value in conf.items()}
 
 
 def batches_of_epoch(args: argparse.Namespace, learners: int) -> int:
@@ -381,22 +366,15 @@ def _categories(args: argparse.Namespace) -> str | None:
 
 
 def gpus_needed(learners: int, local_rank: int | None) -> int:
-    """Return how many GPUs a machine must have.
+    """Return how many GPUs a machine must have for its learners.
 
-    Args:
-        learners: the number of learners on it, of which each takes the next GPU.
-        local_rank: the number, from 0, of the GPU that all of them share; None: they do
-            not.
+    With `local_rank` they share the GPU of that number, from 0.
     """
     return learners if local_rank is None else int(local_rank) + 1
 
 
 def check_gpus(needed: int) -> None:
-    """Refuse learners without a GPU, of which CUDA says that an ordinal is invalid.
-
-    Raises:
-        InputError: it has fewer.
-    """
+    """Raise InputError for learners without a GPU: CUDA speaks of invalid ordinals."""
     there = torch.cuda.device_count()
     if there == 0:
         raise InputError(

@@ -76,9 +76,7 @@ class Progress:
 
     Attributes:
         talks: Whether this learner prints, and writes the summary, at this moment.
-        samples: The number of utterances that this learner has trained on in this
-            epoch, in earlier runs too.
-        batches: The number of batches, likewise.
+        samples, batches: How many it has trained on in this epoch, in earlier runs too.
         position: The step that the epoch has come to. It is this learner's own, except
             where learners take their batches from a work queue: there it is the mean
             over the learners.
@@ -125,14 +123,10 @@ class Progress:
         step: int | None = 0,
         earlier: dict[str, float] | None = None,
     ) -> None:
-        """Note where the epoch begins.
+        """Note where the epoch, of so many steps, begins.
 
-        Args:
-            epoch: The number of the epoch.
-            steps: The number of its steps; None if it is not known.
-            step: The step that an earlier run has come to; None if only the validation
-                is left.
-            earlier: What `spent` returned in that run; None without one.
+        An earlier run has come to `step`, or None if only the validation is left, and
+        `spent` has returned `earlier` there.
         """
         self._epoch, self.steps = epoch, steps
         if self.talks and step != 0:
@@ -168,8 +162,7 @@ class Progress:
     def total_samples(self, epoch: float | None = None) -> float:
         """Return the utterances of all learners since the training began.
 
-        Args:
-            epoch: Those of this epoch; None: an estimate from this learner's own.
+        Those of this epoch are given, or estimated from this learner's own.
         """
         if self._before is None:
             self._before = sum(e["samples"] for e in self._earlier_epochs().values())
@@ -181,11 +174,7 @@ class Progress:
     def spent(self) -> dict[str, float]:
         """Return the utterances, batches and seconds of this epoch so far."""
         seconds = time.perf_counter() - self._began
-        return {
-            "samples": self.samples,
-            "batches": self.batches,
-            "seconds": seconds,
-        }
+        return dict(samples=self.samples, batches=self.batches, seconds=seconds)
 
     def step(
         self, step: int, reporter: SubReporter, figures: Mapping[str, float]
@@ -207,12 +196,11 @@ class Progress:
             self._say(f"step {step}/{self.steps or '?'}", f"loss {loss:.3f}", words)
 
     def stop(self, signal: str | None, saved: bool, resume: bool = True) -> None:
-        """Say that the run stops here.
+        """Say that the run stops here, and whether this learner's state is saved.
 
         Args:
-            signal: The name of the signal that asked for it; None if another learner
-                has got one.
-            saved: Whether this learner's state has been saved.
+            signal: The name of the signal; None if another learner has got one.
+            saved: Whether it is.
             resume: Whether the same options let ESPnet go on from what was saved.
         """
         self._write("stop", signal=signal, saved=saved)
@@ -264,11 +252,10 @@ class Progress:
     def _warn_of_plateau(self, wrong: float) -> None:
         """Say, after epochs 2, 4, 8 and so on, that the model has not begun to learn.
 
-        Args:
-            wrong: The share of validation tokens that CTC's best path gets wrong; NaN
-                if the model has no CTC, or its error rate is not reported.
+        `wrong` is the share of validation tokens that CTC's best path gets wrong.
         """
         epoch = self._epoch
+        # It is NaN if the model has no CTC, or its error rate is not reported.
         if epoch < 2 or epoch & (epoch - 1) or not wrong >= ALL_WRONG:
             return
         causes = "the learning rate is too high"
@@ -295,10 +282,8 @@ class Progress:
 
         An epoch lasts until the next one begins to train, so validation counts, and
         what ESPnet plots and saves. The first epoch has the start of the run in it, and
-        counts only while there is no other.
-
-        Args:
-            done: The share of this epoch's training that is done; None: all is over.
+        counts only while there is no other. A share of this epoch's training is `done`;
+        None: its validation, too.
         """
         known = self._epochs[1:] or self._epochs
         if known:

@@ -62,10 +62,10 @@ class DistoptOptions(TrainerOptions):
 
 
 class Lead:
-    """Says whether this learner is the one that acts for all, and makes it so.
+    """Says which learner acts for all, and makes it so.
 
     Attributes:
-        leader: The rank of the learner that acts for all.
+        leader: Its rank.
         leads: Whether it is this one.
         writer: TensorBoard's writer of the training figures, if this learner has taken
             the lead over and so has none of ESPnet's.
@@ -151,10 +151,6 @@ class BySamples:
     trainings of other numbers of learners, and of learners of other speed. Each figure
     is written once more, as `train_by_samples/NAME`, where the axis is the utterances
     of all learners; and those of validation as `valid_by_samples/NAME`.
-
-    Args:
-        writer: The writer.
-        progress: It counts the utterances.
     """
 
     def __init__(self, writer: Any, progress: Progress) -> None:
@@ -193,8 +189,8 @@ class Handover:
     waits for the next epoch. So its reporter has every epoch, and it can lead one day.
 
     Attributes:
-        offered: It returns the state of this learner between two steps of its epoch.
-        taken: What this learner has taken over from a member; None if it has not.
+        offered: Returns the state of this learner between two steps of its epoch.
+        taken: What this learner has taken over from a member; None if nothing.
     """
 
     def __init__(self, output_dir: Path) -> None:
@@ -246,19 +242,11 @@ class Run:
     the session, which tells the other learners if this one has failed.
 
     Attributes:
-        output_dir: The experiment's directory.
-        saved: The saved states of this learner.
-        progress: It prints and writes how far the training is.
-        session: The algorithm's session. It is None before the first epoch, and in
-            stock training.
-        stop_signal: The name of the signal that has asked this process to stop, if
-            one has.
-        handover: What a replacement of another learner takes over from this one, and
-            what this one has taken over, if it is a replacement.
+        session: None before the first epoch, and in stock training.
+        stop_signal: The name of the signal that has asked this process to stop.
         reporter: ESPnet's reporter of this epoch's training; None before the first.
         writer: TensorBoard's writer of this epoch; None for a learner without one.
-        consensus_distance: The distance at the end of the last epoch; None without an
-            algorithm.
+        consensus_distance: That at the end of the last epoch; None without one.
     """
 
     def __init__(
@@ -344,9 +332,7 @@ class Run:
         self.progress.talks = self.lead.leads
 
     def join(self, model: nn.Module, optimizers: Sequence[Any]) -> int:
-        """Join the others in the place of a learner that has died.
-
-        Returns the number of the epoch in which they are.
+        """Join the others in the place of one that has died; return their epoch.
 
         Raises:
             InputError: The algorithm cannot be joined.
@@ -392,9 +378,7 @@ class Run:
     def stop(self, saved: bool) -> NoReturn:
         """Say that the run stops within the epoch, and end this process.
 
-        Args:
-            saved: Whether this learner's state has been saved. If it has not, the next
-                run repeats the epoch.
+        If this learner's state is not `saved`, the next run repeats the epoch.
         """
         resume = bool(self.options.resume)
         self.progress.stop(self.stop_signal, saved=saved, resume=resume)
@@ -434,10 +418,6 @@ class Run:
 
 @dataclass
 class RunOptions(DistoptOptions):
-    """The trainer options during a run.
-
-    Attributes:
-        run: The run, which ESPnet so hands to every method of the trainer.
-    """
+    """The trainer options during a run, which ESPnet hands to every method."""
 
     run: Run

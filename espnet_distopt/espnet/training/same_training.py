@@ -97,22 +97,15 @@ def keep_to_one_training(
 def describe_tokens(args: argparse.Namespace) -> str:
     """Return in words the tokens that this machine has, with their digest.
 
-    Args:
-        args: ESPnet's options. Tasks without a `token_list` have no tokens.
-
     Raises:
-        InputError: The token list cannot be read.
+        InputError: The token list cannot be read, or is empty.
     """
     digest = _digest_of_tokens(args)
     return f"{_name_of_tokens(args)} of digest {digest[:12]}" if digest else "no tokens"
 
 
 def digest_of(files: Sequence[Path]) -> str:
-    """Return the SHA-256 of the content of files, in hexadecimal digits.
-
-    Raises:
-        InputError: A file cannot be read.
-    """
+    """Return the SHA-256 of the content of files in hexadecimal digits."""
     digest = hashlib.sha256()
     try:
         for file in files:
@@ -152,9 +145,14 @@ def _read(token_list: str | Sequence[str]) -> Sequence[str]:
         return token_list
     try:
         with open(token_list, encoding="utf-8") as file:
-            return [line.rstrip() for line in file]
+            tokens = [line.rstrip() for line in file]
     except OSError as error:
         raise InputError(f"{token_list}: {error.strerror}") from None
+    if not any(tokens):
+        raise InputError(
+            f"{token_list}: no tokens: make the list again (stage 5 of a recipe)"
+        )
+    return tokens
 
 
 def _model_options(args: argparse.Namespace, choices: Iterable[Any]) -> dict[str, Any]:

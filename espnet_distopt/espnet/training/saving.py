@@ -3,8 +3,8 @@
 Between epochs, learner 0 writes ESPnet's `checkpoint.pth` with the consensus model
 (`checkpoints`). Here is what every learner needs beside it. A learner saves its state
 when it stops within an epoch, and before each epoch's validation. The files are written
-while ESPnet validates. ESPnet writes its checkpoint after that, so a checkpoint never
-lacks the learners' files.
+while ESPnet validates, and ESPnet writes its checkpoint after that: it never lacks the
+learners' files.
 
 A learner's state goes to `distopt/learner{rank}.{epoch}epoch.pth`. It consists of
 tensors, numbers, strings, lists and dicts, so that `torch.load` reads it with
@@ -50,7 +50,7 @@ State = dict[str, Any]
 LARGE = 128
 """A tensor with as many elements goes to another file than the learner's."""
 
-SHARED = ("session", "optimizer", "buffers")
+_SHARED = ("session", "optimizer", "buffers")
 """The sections of a state whose tensors may be those of other learners, too."""
 
 _PART, _INDEX = "in file", "number"
@@ -68,12 +68,12 @@ class Position:
     """Where a learner begins an epoch: by default, at its first batch.
 
     Attributes:
-        batches: The number of batches that this learner has trained on in earlier runs.
+        batches: So many has this learner trained on in earlier runs.
         step: The step that the epoch has come to; None if its training is over.
         spent: What `Progress.spent` returned in the earlier run, if there was one.
-        random: The state of the random number generators at that position.
-        queued: The state of the epoch's work queue, if there is one; that of the queue
-            itself is None for a learner that joins others that are reading it.
+        random: The state of the random number generators.
+        queued: That of the epoch's work queue, if there is one. The queue itself has
+            None for a learner that joins others that are reading it.
     """
 
     batches: int = 0
@@ -98,14 +98,8 @@ class Position:
 class TrainingState:
     """What takes part in the training of one epoch, and its state.
 
-    Attributes:
-        session: The algorithm's session.
-        model: The model that is trained, without DDP around it.
-        reporter: ESPnet's reporter of this epoch's training.
-        optimizer: The optimizer of the model's parameters.
-        scheduler: ESPnet's learning-rate scheduler, or None.
-        scaler: ESPnet's gradient scaler, or None without mixed precision.
-        queued: This learner's batches, if it takes them from a work queue.
+    The scheduler and the scaler may be None, and so is `queued` where the learner does
+    not take its batches from a work queue.
     """
 
     session: Session
@@ -119,10 +113,8 @@ class TrainingState:
     def capture(self, batches: int | None) -> State:
         """Return the state of this learner between two steps, with nothing in flight.
 
-        Args:
-            batches: The number of batches of this epoch that the learner has trained
-                on; None if the epoch's training is over and the consensus model is
-                formed.
+        It has trained on so many batches of this epoch; None if the epoch's training is
+        over, and the consensus model is formed.
         """
         learner, queued = self.session.learner, None
         if self.queued is not None and batches is not None:
@@ -143,12 +135,9 @@ class TrainingState:
         }
 
     def carried(self) -> State:
-        """Return what a replacement takes over beside the session, after a step.
-
-        The batches come from a work queue.
-        """
+        """Return what a replacement takes over beside the session, after a step."""
         queued = self.queued
-        assert queued is not None
+        assert queued is not None  # Only those who step alone are joined.
         return {
             "epoch": self.reporter.get_epoch(),
             "step": queued.queue.step,
@@ -157,19 +146,16 @@ class TrainingState:
         }
 
     def take_over(self, state: State) -> Position:
-        """Take over what `carried` has returned on a member.
-
-        Returns the position at which this learner begins in the epoch.
-        """
+        """Take over what `carried` has returned on a member; return where to begin."""
         self._restore_rates(state)
         queued = {"queue": None, "scheduled": state["scheduled"]}
         return Position(step=state["step"], queued=queued)
 
     def restore_within(self, state: State) -> Position:
-        """Go on within the epoch in which `state` was captured.
+        """Go on within the epoch in which `state` was captured; return where to begin.
 
-        Returns the position at which this learner begins. The random numbers there are
-        left to the epoch's iterator: data loaders draw some before the first batch.
+        The random numbers there are left to the epoch's iterator: data loaders draw
+        some before the first batch.
         """
         self.optimizer.load_state_dict(state["optimizer"])
         self._restore_rates(state)
@@ -228,10 +214,9 @@ def _equal(session: Session) -> list[int]:
 
 
 def _reported(reporter: SubReporter) -> State:
-    """Return the figures of an epoch's steps so far, as numbers and lists."""
+    """Return the figures of the epoch so far, as arguments of `to_reported_value`."""
 
     def arguments(value: Average | WeightedAverage) -> list[float]:
-        """Return the arguments of `to_reported_value` that make `value`."""
         weight = [float(value.weight)] if isinstance(value, WeightedAverage) else []
         return [float(value.value), *weight]
 
@@ -252,13 +237,10 @@ def _report_again(reporter: SubReporter, state: State) -> None:
 
 
 class SavedStates:
-    """The saved states of one learner.
-
-    Saving has two parts: `stage`, and `write`, after which nothing is missing.
+    """The saved states of one learner, which are written in two parts.
 
     Attributes:
-        saves: The number of times that this learner has saved its state; it is the same
-            for all learners.
+        saves: How often it has saved its state, as all others have.
     """
 
     def __init__(self, output_dir: Path, rank: int, size: int) -> None:
@@ -295,11 +277,7 @@ class SavedStates:
                 old.unlink(missing_ok=True)
 
     def write(self) -> None:
-        """Wait until this learner has written its state.
-
-        Raises:
-            OSError: A file cannot be written, for example because the disk is full.
-        """
+        """Wait until nothing of the state is missing; raise OSError if it cannot be."""
         writing, self._writing = self._writing, None
         if writing is not None:
             writing.result()
@@ -309,15 +287,9 @@ class SavedStates:
     ) -> Position:
         """Go on from a saved state within this epoch or after the last one, if any.
 
-        All learners call this together, before any of them saves.
-
-        Args:
-            training: What takes part in the first epoch of this run.
-            batches: The number of its batches; None if it is not known.
-            resume: ESPnet's option of that name. Without it, the training begins anew.
-
-        Returns:
-            Where this learner begins in the epoch.
+        All learners call this together, before any of them saves, in the first epoch of
+        a run. It has so many batches, or None if that is not known. Without `resume`,
+        ESPnet's option, the training begins anew.
         """
         session, epoch = training.session, training.reporter.get_epoch()
         self.forget_later(epoch if resume else 0)
@@ -330,10 +302,7 @@ class SavedStates:
         return Position()
 
     def forget_later(self, epoch: int) -> None:
-        """Remove what any learner has saved within or after the epochs behind `epoch`.
-
-        It is of an earlier training that this one does not go on from.
-        """
+        """Remove what an earlier training has saved within or after later epochs."""
         for path in (self._output_dir / "distopt").glob("*epoch.*pth"):
             name = _OF_EPOCH.fullmatch(path.name)
             if name is not None and int(name[1]) > epoch:
@@ -344,11 +313,10 @@ class SavedStates:
     ) -> State | None:
         """Return this learner's saved state within `epoch` if all learners have one.
 
-        A kill during a save can leave states of
-        different stops, or of some learners only; those are of no use together. States
-        of another number of learners or batches, or of other nodes, are of no use
-        either, because a learner's batches were others then; nor are those of another
-        algorithm.
+        A kill during a save can leave states of different stops, or of some learners
+        only; those are of no use together. States of another number of learners or
+        batches, or of other nodes, are of no use either, because a learner's batches
+        were others then; nor are those of another algorithm.
         """
         state = load_learner(self._output_dir, self._rank, epoch)
         if session.mean(float(state is not None)) == 0.0:
@@ -379,11 +347,11 @@ class SavedStates:
         """
         equal = _equal(session) if session.algorithm.wants_gossip else [self._rank]
         state = load_learner(self._output_dir, equal[0], epoch)
-        if state is not None and state["batches"] is not None:
-            state = None  # It died within the epoch, after it had been saved there.
-        if state is not None and not {*equal} <= {*state["equal"]}:
-            state = None  # The node has learners that were of others before.
-        if state is not None and state["session"]["algorithm"] != session.name:
+        if state is not None and (
+            state["batches"] is not None  # It died within the epoch, where it was saved
+            or not {*equal} <= {*state["equal"]}  # or the node has others' learners now
+            or state["session"]["algorithm"] != session.name
+        ):
             state = None
         ranks = range(self._size)
         lacks = session.means([float(state is None and r == self._rank) for r in ranks])
@@ -400,19 +368,13 @@ class SavedStates:
                 f"learners without a state of their own after epoch {epoch} with "
                 f"{session.name}: {lacking}; they go on from {source}"
             )
+        # All learners get one number of saves, which none has had before: one that has
+        # no state of its own has counted fewer than the others.
         self.saves = 0 if state is None else state["saves"]
-        self._agree(session)
-        return state
-
-    def _agree(self, session: Session) -> None:
-        """Give all learners one number of saves, which none has had before.
-
-        A learner that has gone on from no state of its own has counted fewer than the
-        others.
-        """
         mean = session.mean(float(self.saves))
         if session.mean(float(self.saves == mean)) < 1.0:
             self.saves = round(mean * session.learner.size)
+        return state
 
 
 def _fits(state: State, session: Session, batches: int | None) -> bool:
@@ -481,37 +443,31 @@ def _take_apart(state: State, epoch: int) -> tuple[State, dict[str, list[Tensor]
     Each large tensor of the session has a file of its own, because some of them may be
     equal on all learners and others not. Those of any other section share a file.
     """
-    content: State = {}
+    content = dict(state)
     parts: dict[str, list[Tensor]] = {}
-    for section, value in state.items():
-        if section not in SHARED:
-            content[section] = value
-            continue
-        tensors: list[Tensor] = []
-        references: list[State] = []
-        content[section] = _refer(value, tensors, references)
-        groups = [[i] for i in range(len(tensors))]
-        if section != "session":
-            groups = [list(range(len(tensors)))] if tensors else []
-        for group in groups:
-            together = [tensors[i] for i in group]
-            name = f"{epoch}epoch.{_digest(together)}.pth"
-            parts[name] = together
-            for place, i in enumerate(group):
-                references[i].update({_PART: name, _INDEX: place})
+    for section in (each for each in _SHARED if each in state):
+        found: list[tuple[Tensor, State]] = []
+        content[section] = _refer(state[section], found)
+        files = [[each] for each in found] if section == "session" else [found]
+        for file in filter(None, files):
+            tensors = [tensor for tensor, _ in file]
+            name = f"{epoch}epoch.{_digest(tensors)}.pth"
+            parts[name] = tensors
+            for number, (_, reference) in enumerate(file):
+                reference.update({_PART: name, _INDEX: number})
     return content, parts
 
 
-def _refer(value: Any, tensors: list[Tensor], references: list[State]) -> Any:
+def _refer(value: Any, found: list[tuple[Tensor, State]]) -> Any:
     """Return `value` with an empty reference for each large tensor; append both."""
     if isinstance(value, Tensor) and value.numel() >= LARGE:
-        tensors.append(value.detach())
-        references.append({})
-        return references[-1]
+        reference: State = {}
+        found.append((value.detach(), reference))
+        return reference
     if isinstance(value, dict):
-        return {k: _refer(v, tensors, references) for k, v in value.items()}
+        return {key: _refer(each, found) for key, each in value.items()}
     if isinstance(value, list):
-        return [_refer(each, tensors, references) for each in value]
+        return [_refer(each, found) for each in value]
     return value
 
 

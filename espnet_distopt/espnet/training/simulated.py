@@ -44,16 +44,12 @@ class EspnetProblem:
     utterances. N learners with b utterances each have together the batches of one
     learner with N b utterances.
 
-    Attributes:
-        batch_size: The number of utterances in one learner's step; it may be set.
-        samples: The number of training utterances.
-
     Args:
         arguments: Those of `bin.asr_train`: `--config`, the token list, data paths and
             so on. The `config.yaml` of an experiment holds them all. Shape files, batch
             types and trainer options are not used.
-        batch_size: The number of utterances in one learner's step; None takes ESPnet's
-            `--batch_size`.
+        batch_size: The number of utterances in one learner's step, which may be set
+            later, too; None takes ESPnet's `--batch_size`.
         seed: The seed of the initial parameters and of the shuffling; None takes
             ESPnet's `--seed`.
         task: The ESPnet task.

@@ -13,7 +13,6 @@ import functools
 import importlib
 import os
 import time
-import traceback
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,6 +36,10 @@ from espnet_distopt.espnet.training.batches import (
     UncutBatches,
     divides_batches,
     whole_batches,
+)
+from espnet_distopt.espnet.training.dataset import (
+    tell_what_is_unreadable,
+    without_workers_traceback,
 )
 from espnet_distopt.espnet.training.one_run import lock_of_run, run_in
 from espnet_distopt.espnet.training.options import (
@@ -70,22 +73,6 @@ def _first_of_machine_first() -> Generator[None, None, None]:
         if os.environ.get("LOCAL_RANK", "0") != "0":
             time.sleep(2)
         raise
-
-
-@contextmanager
-def _naming_utterances() -> Generator[None, None, None]:
-    """Say which utterance a data set lacks, in the place of a KeyError."""
-    try:
-        yield
-    except KeyError as error:
-        # A worker of a data loader has put its traceback into the text.
-        trace = "".join(traceback.format_exception(error))
-        if "espnet2/train/dataset.py" not in trace:
-            raise
-        raise InputError(
-            f"utterance {trace.split()[-1]} is in a file of shapes, and not in all "
-            "files of the data: make the shapes of these data (stage 10 of a recipe)"
-        ) from error
 
 
 def distopt_task(
@@ -165,15 +152,22 @@ def distopt_task(
 
         @classmethod
         def main_worker(cls, args: argparse.Namespace) -> None:
-            with run_in(Path(args.output_dir)), _naming_utterances():
+            with run_in(Path(args.output_dir)), without_workers_traceback():
                 super().main_worker(args)
+
+        @classmethod
+        def check_task_requirements(cls, dataset: Any, *args: Any, **kw: Any) -> None:
+            tell_what_is_unreadable(dataset)  # ESPnet shows each data set here.
+            super().check_task_requirements(dataset, *args, **kw)
 
         @classmethod
         def build_model(cls, args: argparse.Namespace) -> torch.nn.Module:
             # It is the first thing that ESPnet does when there is a process group, and
             # before it writes. It also builds models to decode with, outside of a run.
             lock = lock_of_run()
-            if lock is not None and not args.collect_stats:
+            if lock is not None and args.collect_stats:
+                describe_tokens(args)
+            elif lock is not None:
 
                 def decide() -> None:
                     lock.take()

@@ -30,10 +30,7 @@ from espnet_distopt.distributed.stop_signals import on_stop_signal
 from espnet_distopt.errors import InputError, PeerLostError
 from espnet_distopt.espnet.training import checkpoints
 from espnet_distopt.espnet.training.batches import Batch, takes_static_shards
-from espnet_distopt.espnet.training.epoch import (
-    Epoch,
-    validate_together,
-)
+from espnet_distopt.espnet.training.epoch import Epoch, validate_together
 from espnet_distopt.espnet.training.one_run import RunLock, lock_of_run
 from espnet_distopt.espnet.training.options import add_arguments
 from espnet_distopt.espnet.training.run import (
@@ -122,14 +119,13 @@ class DistoptTrainer(Trainer):
         Raises:
             InputError: The checkpoint is of another optimizer.
         """
-        if dist.is_initialized() and incarnation() > 0:
+        joins = dist.is_initialized() and incarnation() > 0
+        if joins:
+            model = torch.nn.Module()
             kwargs |= {"optimizers": [], "scaler": None, "strict": False}
-            nothing = torch.nn.Module()
-            Trainer.resume(
-                checkpoint=checkpoint, model=nothing, reporter=reporter, **kwargs
-            )
-            return
         Trainer.resume(checkpoint=checkpoint, model=model, reporter=reporter, **kwargs)
+        if joins:
+            return
         _check_optimizers(Path(checkpoint), kwargs["optimizers"])
         if not dist.is_initialized() or dist.get_rank() == 0:
             checkpoints.recover_epoch_model(
@@ -281,11 +277,7 @@ def _join(
     """Join the others in the place of a learner that has died.
 
     Returns the options that let ESPnet's trainer begin in the epoch in which they are,
-    and write nothing.
-
-    Raises:
-        InputError: The training cannot be joined, or the others have ended before that.
-            The launcher does not start this learner again.
+    and write nothing. After an InputError the launcher does not start it again.
     """
     if takes_static_shards(run.options.distopt, train_iter_factory):
         raise InputError(

@@ -9,35 +9,11 @@ then the learners:
     distopt launch --nproc 2 -m espnet_distopt.recipes.commands.ocr_train ...
 """
 
-import argparse
-from collections.abc import Sequence
-from typing import Any
+from espnet_distopt.espnet.training.command import training_command
 
-from espnet_distopt.distributed import slurm_step as environment
-from espnet_distopt.errors import one_line_errors
-from espnet_distopt.espnet.models.quick_import import importing_espnet
-from espnet_distopt.espnet.training.options import check_early
-
-
-def get_parser() -> argparse.ArgumentParser:
-    """Return ESPnet's parser with the distopt options."""
-    parser: argparse.ArgumentParser = _task().get_parser()
-    return parser
-
-
-def _task() -> Any:
-    with importing_espnet():
-        from espnet_distopt.recipes.models.ocr.task import DistoptOCRTask
-    return DistoptOCRTask
-
-
-@one_line_errors
-def main(cmd: Sequence[str] | None = None) -> None:
-    """Train a recognizer."""
-    environment.apply(cmd)
-    check_early(cmd)
-    _task().main(cmd=cmd)
-
+get_parser, main = training_command(
+    "espnet_distopt.recipes.models.ocr.task:DistoptOCRTask"
+)
 
 if __name__ == "__main__":
     main()

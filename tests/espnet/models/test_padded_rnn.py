@@ -18,11 +18,7 @@ from espnet_distopt.espnet.models.padded_rnn import (
 SHAPES = {
     "ibm": {"use_projection": False, "num_layers": 3},
     "one layer": {"use_projection": False, "num_layers": 1},
-    "unidirectional": {
-        "use_projection": False,
-        "bidirectional": False,
-        "num_layers": 2,
-    },
+    "one way": {"use_projection": False, "bidirectional": False, "num_layers": 2},
     "projected": {"use_projection": True, "num_layers": 3, "subsample": (1, 1, 1)},
     "halved": {"use_projection": True, "num_layers": 3, "subsample": (2, 1, 1)},
     "thirded": {"use_projection": True, "num_layers": 2, "subsample": (3, 2)},
@@ -153,7 +149,7 @@ def test_one_variable_leaves_encoders_as_they_are(
     assert type(stock) is PaddedRNNEncoder
 
 
-@pytest.mark.parametrize("shape", ["ibm", "one layer", "unidirectional"])
+@pytest.mark.parametrize("shape", ["ibm", "one layer", "one way"])
 def test_sequences_of_one_length_need_no_packing(shape: str) -> None:
     stock, padded = pair(**SHAPES[shape])
     assert stacks_lstms(padded)

@@ -1,16 +1,23 @@
-"""Several learners of one ESPnet training, as real processes that start quickly."""
+"""Several learners of one ESPnet training, as real processes that start quickly.
+
+An injection changes a learner's process before it trains; it can be pickled.
+"""
 
 import contextlib
 import os
+import secrets
 import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from espnet_distopt.session import Session
 from tests.fork_server import PRELOAD, context
 from tests.processes import share_a_gpu
 
@@ -20,6 +27,25 @@ PATIENCE = 0.5
 """Seconds that learners wait in a step for one that is about to be killed."""
 
 PRELOAD.extend(["espnet_distopt.recipes.models.ocr.task", "tests.espnet.toy"])
+PRELOAD.append("espnet_distopt.espnet.training.tasks")
+
+
+def trained(
+    options: list[str],
+    size: int,
+    folder: Path,
+    injection: Injection | None = None,
+    ends: int | list[int] = 0,
+    task: type | str | None = None,
+) -> str:
+    """Train by `size` learners; return what all have printed, of runs before, too.
+
+    All must end with one code, or each with its own (negative: the signal).
+    """
+    meet, log = folder / f"meet.{secrets.token_hex(4)}", folder / "log"
+    codes = train(options, size, meet, log, injection, task=task)
+    assert codes == (ends if isinstance(ends, list) else [ends] * size), read(log)
+    return read(log)
 
 
 def train(
@@ -60,6 +86,18 @@ def read(log: Path) -> str:
     )
 
 
+def become_learner(log: Path) -> None:
+    """Give this process a group and a log of its own, and one thread."""
+    os.setpgid(0, 0)
+    with log.open("a") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    with contextlib.suppress(AttributeError):
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    os.environ["OMP_NUM_THREADS"] = "1"
+    torch.set_num_threads(1)
+
+
 def _learn(
     rank: int,
     size: int,
@@ -69,13 +107,7 @@ def _learn(
     injection: Injection | None,
     task: Any = None,
 ) -> None:
-    os.setpgid(0, 0)
-    with Path(f"{log}.{rank}").open("a") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    os.environ["OMP_NUM_THREADS"] = "1"
-    import torch
-
+    become_learner(Path(f"{log}.{rank}"))
     from espnet_distopt.espnet.models.quick_import import importing_espnet
     from tests.espnet.toy import be_learner
 
@@ -84,14 +116,51 @@ def _learn(
 
         from espnet_distopt.espnet.training.tasks import DistoptASRTask
 
-    torch.set_num_threads(1)
     if injection is not None:
         injection(rank)
     where = be_learner(rank, size, rendezvous)
-    with contextlib.suppress(AttributeError):
-        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     chosen = ASRTask if task == "stock" else task or DistoptASRTask
     chosen.main(cmd=[*options, *where])
+
+
+def load(path: Path) -> dict[str, torch.Tensor]:
+    """Load a model to the CPU, where the learners' own states are, too."""
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def assert_same(one: Path, other: Path) -> None:
+    left, right = load(one), load(other)
+    assert left.keys() == right.keys()
+    for name, tensor in left.items():
+        assert torch.equal(tensor, right[name]), name
+
+
+def before(owner: Any, name: str, act: Callable[..., object]) -> None:
+    """Let a method of a class do something before it does its own."""
+    method = getattr(owner, name)
+
+    def acting(*args: Any, **kwargs: Any) -> Any:
+        act(*args, **kwargs)
+        return method(*args, **kwargs)
+
+    setattr(owner, name, acting)
+
+
+@dataclass(frozen=True)
+class SignalAt:
+    """An injection: a signal to oneself in one step, of one learner or of all."""
+
+    step: int
+    victim: int | None
+    number: int
+
+    def __call__(self, rank: int) -> None:
+        def signal_oneself(session: Session) -> None:
+            if session.learner.steps + 1 == self.step:
+                os.kill(os.getpid(), self.number)
+
+        if self.victim in (None, rank):
+            before(Session, "step", signal_oneself)
 
 
 def kill_at_step(step: int, victim: int | None = None) -> Injection:
@@ -109,27 +178,20 @@ class _Kill:
         self.begun = context().Value("i", 0)
 
     def __call__(self, rank: int) -> None:
-        from espnet_distopt.session import Session
-
-        step = Session.step
-
-        def killing(session: Session) -> None:
-            if session.learner.steps + 1 == self.step:
-                os.kill(os.getpid(), signal.SIGKILL)
-            self.begun.value = session.learner.steps + 1
-            step(session)
-
-        def waiting(session: Session) -> None:
-            end = time.monotonic() + PATIENCE
-            while self._is_behind(session.learner.steps) and time.monotonic() < end:
-                time.sleep(0.005)
-            step(session)
-
         mine = self.victim in (None, rank)
-        Session.step = killing if mine else waiting  # type: ignore[method-assign]
+        before(Session, "step", self._kill if mine else self._wait)
 
-    def _is_behind(self, steps: int) -> bool:
-        return self.begun.value <= steps and self.begun.value < self.step - 1
+    def _kill(self, session: Session) -> None:
+        if session.learner.steps + 1 == self.step:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.begun.value = session.learner.steps + 1
+
+    def _wait(self, session: Session) -> None:
+        end, steps = time.monotonic() + PATIENCE, session.learner.steps
+        while self.begun.value <= steps and self.begun.value < self.step - 1:
+            if time.monotonic() > end:
+                return
+            time.sleep(0.005)
 
 
 class NanLoss:
@@ -157,24 +219,18 @@ class Apart:
     """
 
     def __call__(self, rank: int) -> None:
-        from espnet_distopt.session import Session
-
-        if rank != 1:
-            return
-        enter_consensus = Session.enter_consensus
-
-        def moved(session: Session) -> float:
+        def move(session: Session) -> None:
             session.learner.params.add_(0.01)
-            return enter_consensus(session)
 
-        Session.enter_consensus = moved  # type: ignore[method-assign]
+        if rank == 1:
+            before(Session, "enter_consensus", move)
 
 
+@dataclass(frozen=True)
 class Sharing:
     """An injection: NCCL connects learners on one GPU; and another one after that."""
 
-    def __init__(self, then: Injection | None = None) -> None:
-        self.then = then
+    then: Injection | None = None
 
     def __call__(self, rank: int) -> None:
         share_a_gpu(rank)

@@ -3,23 +3,21 @@
 The processes come from the fork server, which has imported ESPnet already.
 """
 
-import contextlib
 import os
 import signal
-import sys
 import time
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch.distributed as dist
 
+from espnet_distopt.bin import asr_train
 from espnet_distopt.distributed import keys
 from espnet_distopt.distributed.launch_variables import INCARNATION
 from espnet_distopt.launch.plan import Plan
-from tests.espnet.training.learners import read
+from tests.espnet.training.learners import become_learner, read
 from tests.fork_server import context
 
 
@@ -29,9 +27,8 @@ class Death:
 
     Attributes:
         directory: where a file tells that the replacement has exchanged.
-        victim: the rank of the learner whose first process kills itself by SIGKILL.
-        epoch: the epoch in which it does so.
-        when: its step in that epoch; or "gossip" or "validation", whose end it is.
+        victim: the learner whose first process kills itself, in this epoch.
+        when: its step there; or "gossip" or "validation", whose end it is.
         stay: the others stay in their second step of this epoch until the replacement
             has exchanged with one of them; None: they do not wait.
     """
@@ -87,12 +84,17 @@ class Death:
         Run.end_epoch = ending  # type: ignore[method-assign]
 
 
-def train(
-    options: list[str], size: int, log: Path, death: Death | None = None
-) -> list[int]:
-    """Train, and start the victim of `death` again; return the last exit codes.
+def trained(
+    options: list[str],
+    size: int,
+    log: Path,
+    death: Death | None = None,
+    ends: list[int] | None = None,
+) -> str:
+    """Train, and start the victim of `death` again; return what all have printed.
 
-    If nobody waits for it, it is started again when the others have ended.
+    If nobody waits for it, it is started again when the others have ended. The last
+    exit codes must be these, or 0.
     """
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
@@ -118,9 +120,8 @@ def train(
         for learner in learners:
             learner.join(200)
         codes = [learner.exitcode for learner in learners]
-        if None in codes:
-            pytest.fail(f"learners hang, exit codes so far {codes}:\n{read(log)}")
-        return codes
+        assert codes == (ends or [0] * size), read(log)
+        return read(log)
     finally:
         for learner in learners:
             learner.kill()
@@ -135,19 +136,9 @@ def _learn(
     log: Path,
     death: Death | None,
 ) -> None:
-    os.setpgid(0, 0)
-    with Path(f"{log}.{rank}").open("a") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    with contextlib.suppress(AttributeError):
-        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    os.environ |= {**variables, "OMP_NUM_THREADS": "1"}
+    become_learner(Path(f"{log}.{rank}"))
+    os.environ |= variables
     assert os.environ[INCARNATION] == str(incarnation)
-    import torch
-
-    from espnet_distopt.bin import asr_train
-
-    torch.set_num_threads(1)
     if death is not None:
         death.prepare(rank, incarnation)
     asr_train.main([*options, "--multiprocessing_distributed", "false"])

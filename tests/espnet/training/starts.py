@@ -4,13 +4,11 @@
 variable `DELAYS` lists for its rank, as in `1 init before 0.5, 0 model after 2`.
 """
 
-import contextlib
 import functools
 import importlib
 import os
 import random
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,8 +20,9 @@ from typing import Any
 
 import torch.distributed as dist
 
+from espnet_distopt.bin import asr_train
 from espnet_distopt.launch.plan import Plan
-from tests.espnet.training.learners import read
+from tests.espnet.training.learners import become_learner, load, read
 from tests.fork_server import PRELOAD, context
 
 PRELOAD.extend(["espnet_distopt.bin.asr_train", "tests.espnet.toy"])
@@ -69,14 +68,7 @@ RENDEZVOUS = ("file", "env", "tcp", "launcher")
 
 @dataclass(frozen=True)
 class Delay:
-    """A delay of one learner.
-
-    Attributes:
-        rank: the learner's rank.
-        step: the step's name in `STEPS`.
-        side: "before" it or "after" it; only the first call counts.
-        seconds: how long.
-    """
+    """A delay of one learner, "before" or "after" its first call of a step."""
 
     rank: int
     step: str
@@ -92,12 +84,8 @@ class Start:
     """How learners start.
 
     Attributes:
-        delays: what takes longer.
-        algorithm: the value of --distopt.
-        rendezvous: how they meet, one of `RENDEZVOUS`.
         lazy: whether gloo connects only when it must, as NCCL does.
         resumes: whether the training goes on after its first epoch.
-        size: the number of learners.
     """
 
     delays: tuple[Delay, ...] = ()
@@ -195,9 +183,7 @@ class Run:
     """Learners of one run, which have been started.
 
     Attributes:
-        start: how.
         log: the path before `.RANK` of what they print.
-        processes: they.
         store: what they meet in, if this process keeps it.
     """
 
@@ -234,11 +220,8 @@ def begin(
 ) -> Run:
     """Start learners, which come from the fork server and so need no second each.
 
-    Args:
-        start: how.
-        options: those of the training, without that of the algorithm.
-        folder: an empty one for what they print, and where they meet.
-        then: called in each process before it trains.
+    The options are without that of the algorithm. They meet in an empty folder and
+    print there, and each calls `then` before it trains.
     """
     store, size = None, start.size
     if start.rendezvous == "launcher":
@@ -296,19 +279,9 @@ def _learn(
     delays: tuple[Delay, ...],
     then: Callable[[], None],
 ) -> None:
-    os.setpgid(0, 0)
-    with log.open("a") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    with contextlib.suppress(AttributeError):
-        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    become_learner(log)
     os.environ.pop("RANK", None)
-    os.environ |= {**environment, "OMP_NUM_THREADS": "1"}
-    import torch
-
-    from espnet_distopt.bin import asr_train
-
-    torch.set_num_threads(1)
+    os.environ |= environment
     slow_down(delays)
     then()
     asr_train.main(options)
@@ -316,13 +289,10 @@ def _learn(
 
 def files(exp: Path) -> dict[str, Any]:
     """Return the names of an experiment's files, and its model's parameters."""
-    import torch
-
     names = {str(path.relative_to(exp)) for path in exp.rglob("*")}
     assert not [name for name in names if name.endswith(".part")]
-    model = torch.load(exp / "2epoch.pth", weights_only=True)
     own = {name for name in names if not name.startswith("distopt/")}
-    return {"names": own, "model": model}
+    return {"names": own, "model": load(exp / "2epoch.pth")}
 
 
 def equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
@@ -341,8 +311,6 @@ def every_step(size: int, seconds: float) -> Iterator[Delay]:
 
 
 if __name__ == "__main__":
-    from espnet_distopt.bin import asr_train
-
     _found = [each.split() for each in os.environ.get("DELAYS", "").split(",") if each]
     _rank = os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0"))
     slow_down(

@@ -5,6 +5,7 @@ import multiprocessing
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,33 +32,28 @@ from espnet_distopt.espnet.training.saving import load_learner
 from espnet_distopt.monitoring.experiment import Experiment
 from espnet_distopt.session import Session
 from tests.espnet.toy import arguments, write_toy_data
-from tests.espnet.training.learners import read, train
+from tests.espnet.training.learners import before, trained
 from tests.espnet.training.test_stop import RecordBatches, read_batches
 
 
+@dataclass(frozen=True)
 class SlowDown:
     """An injection: learner 1 makes one step while the other has ten batches."""
 
-    def __init__(self, folder: Path, batches: int) -> None:
-        self.folder, self.batches = folder, batches
+    folder: Path
+    batches: int
 
     def __call__(self, rank: int) -> None:
-        from espnet_distopt.session import Session
-
         # as outside of the tests: processes that read data have all imported already
         multiprocessing.set_start_method("fork", force=True)
-        if rank != 1:
-            return
-        step = Session.step
 
-        def slow(session: Session) -> None:
-            while len(read_batches(self.folder)) < min(
-                self.batches, 11 * (session.learner.steps + 1)
-            ):
+        def wait(session: Session) -> None:
+            enough = min(self.batches, 11 * (session.learner.steps + 1))
+            while len(read_batches(self.folder)) < enough:
                 time.sleep(0.01)
-            step(session)
 
-        Session.step = slow  # type: ignore[method-assign]
+        if rank == 1:
+            before(Session, "step", wait)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -66,12 +62,11 @@ def test_an_epoch_does_not_wait_for_a_slow_learner(
 ) -> None:
     # batches of two utterances: one each
     write_toy_data(tmp_path, train=48)
-    exp, log = tmp_path / "exp", tmp_path / "log"
+    exp = tmp_path / "exp"
     more = ["--distopt", "adpsgd", "--max_epoch", "1", "--scheduler", "warmuplr"]
     more += ["--batch_size", "2", "--num_workers", str(workers)]
     slow = RecordBatches(tmp_path, SlowDown(tmp_path, 48))
-    codes = train(arguments(tmp_path, exp, *more), 2, tmp_path / "meet", log, slow)
-    assert codes == [0, 0], read(log)
+    trained(arguments(tmp_path, exp, *more), 2, tmp_path, slow)
     batches = read_batches(tmp_path)
     assert len(batches) == 48
     assert set(batches.values()) == {1}
@@ -80,10 +75,8 @@ def test_an_epoch_does_not_wait_for_a_slow_learner(
 
     # Unequal numbers of steps, and the same place in the schedule.
     states = [load_learner(exp, rank, 1) for rank in (0, 1)]
-    assert [state["session"]["learner"]["steps"] for state in states if state] == [
-        48 - len(late),
-        len(late),
-    ]
+    steps = [state["session"]["learner"]["steps"] for state in states if state]
+    assert steps == [48 - len(late), len(late)]
     assert [s["scheduler"]["last_epoch"] for s in states if s] == [24, 24]
     experiment = Experiment.read(exp)
     assert experiment is not None
@@ -142,9 +135,8 @@ def test_pieces_are_those_of_stock_sharding() -> None:
         items = [queued._piece(item) for item in range(6)]
         pieces = list(epoch.load(items))
         assert pieces[node::2] == [b[rank::4] for b in BATCHES]
-        assert pieces[1 - node :: 2] == [
-            b[2 * (1 - node) + place :: 4] for b in BATCHES
-        ]
+        other = 2 * (1 - node) + place
+        assert pieces[1 - node :: 2] == [b[other::4] for b in BATCHES]
         assert len(queued) == 3
 
 
@@ -154,11 +146,8 @@ def test_a_loader_reads_what_it_is_given_again_and_again() -> None:
     session = Session(model, optimizer, "adpsgd")
     queued = QueuedBatches(EpochUtterances(loader(BATCHES), 1), session, None, 1)
     assert [list(batch) for batch in queued] == BATCHES
-    state = {
-        "queue": {"items": 3, "left": [[[0, 1, 1], [2, 3, 1]]]},
-        "scheduled": 0,
-    }
-    epoch = EpochUtterances(loader(BATCHES), 1)
+    left = {"items": 3, "left": [[[0, 1, 1], [2, 3, 1]]]}
+    epoch, state = EpochUtterances(loader(BATCHES), 1), {"queue": left, "scheduled": 0}
     queued = QueuedBatches(epoch, session, None, 1, state)
     assert [list(batch) for batch in queued] == [BATCHES[0], BATCHES[2]]
 
@@ -218,13 +207,10 @@ def test_batches_are_made_for_all_learners() -> None:
 
 def test_other_iterators_keep_their_shards_and_say_so(tmp_path: Path) -> None:
     write_toy_data(tmp_path)
-    log = tmp_path / "log"
     more = ["--distopt", "adpsgd", "--shuffle_within_batch", "true"]
-    more += ["--max_epoch", "1"]
-    options = arguments(tmp_path, tmp_path / "exp", *more)
-    record = RecordBatches(tmp_path)
-    assert train(options, 2, tmp_path / "meet", log, record) == [0, 0], read(log)
-    assert read(log).count("epochs end with the slowest learner") == 1
+    options = arguments(tmp_path, tmp_path / "exp", *more, "--max_epoch", "1")
+    said = trained(options, 2, tmp_path, RecordBatches(tmp_path))
+    assert said.count("epochs end with the slowest learner") == 1
     assert set(read_batches(tmp_path).values()) == {1}
     assert len((tmp_path / "batches.0").read_text().splitlines()) == 12
 

@@ -72,12 +72,7 @@ def test_a_missing_epoch_model_is_written_from_the_checkpoint(tmp_path: Path) ->
 def test_an_average_over_a_far_worse_epoch_is_told_of(
     losses: list[float], nbest: int | list[int], keep: int | None, tmp_path: Path
 ) -> None:
-    stats = {
-        epoch: {"valid": {"loss": loss, "acc": -loss}}
-        for epoch, loss in enumerate(losses, start=1)
-    }
-    state = {"reporter": {"stats": stats, "epoch": len(losses)}}
-    torch.save(state, tmp_path / "checkpoint.pth")
+    save_figures(tmp_path, "loss", losses)
     criteria = [("train", "loss", "min"), ("valid", "loss", "min")]
     lines = checkpoints.far_averages(tmp_path, criteria, nbest)
     assert len(lines) == (keep is not None)
@@ -86,10 +81,15 @@ def test_an_average_over_a_far_worse_epoch_is_told_of(
         assert lines[0].endswith(f"fewer (keep_nbest_models: {keep})")
 
 
+def save_figures(folder: Path, name: str, figures: list[float]) -> None:
+    """Save a checkpoint with a figure of each epoch."""
+    stats = {epoch: {"valid": {name: each}} for epoch, each in enumerate(figures, 1)}
+    state = {"reporter": {"stats": stats, "epoch": len(figures)}}
+    torch.save(state, folder / "checkpoint.pth")
+
+
 def test_an_accuracy_of_less_than_half_of_the_best_is_far_worse(tmp_path: Path) -> None:
-    stats = {e: {"valid": {"acc": acc}} for e, acc in enumerate((0.1, 0.7, 0.9), 1)}
-    state = {"reporter": {"stats": stats, "epoch": 3}}
-    torch.save(state, tmp_path / "checkpoint.pth")
+    save_figures(tmp_path, "acc", [0.1, 0.7, 0.9])
     (line,) = checkpoints.far_averages(tmp_path, [("valid", "acc", "max")], 3)
     assert "valid acc of epoch 1 is 0.1, where the best epoch, 3, has 0.9: " in line
 

@@ -9,6 +9,7 @@ import yaml
 from espnet2.iterators.sequence_iter_factory import SequenceIterFactory
 from espnet2.tasks.abs_task import AbsTask, IteratorOptions
 from espnet2.tasks.asr import ASRTask
+from espnet2.train.dataset import ESPnetDataset
 from espnet2.train.distributed_utils import DistributedOption
 from espnet2.train.reporter import SubReporter
 from espnet2.train.trainer import Trainer, TrainerOptions
@@ -30,20 +31,21 @@ def test_the_trainer_is_replaceable() -> None:
 
 
 def test_signatures() -> None:
-    assert {"model", "iterator", "optimizers", "schedulers", "scaler", "reporter"} | {
-        "summary_writer",
-        "options",
-        "distributed_option",
-    } == parameters(Trainer.train_one_epoch)
-    assert {"model", "iterator", "reporter", "options", "distributed_option"} == (
-        parameters(Trainer.validate_one_epoch)
-    )
-    assert {"model", "optimizers", "trainer_options", "distributed_option"} <= (
-        parameters(Trainer.run)
-    )
-    assert {"checkpoint", "model", "reporter", "optimizers"} <= parameters(
-        Trainer.resume
-    )
+    both = {"model", "iterator", "reporter", "options", "distributed_option"}
+    more = {"optimizers", "schedulers", "scaler", "summary_writer"}
+    assert parameters(Trainer.train_one_epoch) == both | more
+    assert parameters(Trainer.validate_one_epoch) == both
+    of_run = {"model", "optimizers", "trainer_options", "distributed_option"}
+    assert of_run <= parameters(Trainer.run)
+    of_resume = {"checkpoint", "model", "reporter", "optimizers"}
+    assert of_resume <= parameters(Trainer.resume)
+    assert "dataset" in parameters(AbsTask.check_task_requirements)
+
+
+def test_data_sets_say_what_they_read() -> None:
+    source = inspect.getsource(ESPnetDataset)
+    assert "self.loader_dict[name] = loader" in source
+    assert "self.debug_info[name] = path, _type" in source
 
 
 def test_fields() -> None:

@@ -236,12 +236,9 @@ def test_the_check_of_options_knows_epochs(tmp_path):
 def test_a_training_writes_the_steps_it_made(tmp_path):
     """An epoch of 24 utterances in batches of 4 has as many steps as were counted."""
     write_toy_data(tmp_path)
-    schedule = ["--scheduler", "warmupsteplr", "--scheduler_conf"]
-    schedule += [
-        "warmup_steps=0.5 epochs",
-        "--scheduler_conf",
-        "steps_per_epoch=1 epoch",
-    ]
+    schedule = ["--scheduler", "warmupsteplr"]
+    for conf in ("warmup_steps=0.5 epochs", "steps_per_epoch=1 epoch"):
+        schedule += ["--scheduler_conf", conf]
     asr_train.main(arguments(tmp_path, tmp_path / "exp", *schedule))
     written = yaml.safe_load((tmp_path / "exp" / "config.yaml").read_text())
     assert written["scheduler_conf"] == {"warmup_steps": 3, "steps_per_epoch": 6}
@@ -250,23 +247,35 @@ def test_a_training_writes_the_steps_it_made(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("what", "said"),
     [
-        (["--num_workers", "0"], "utterance 'nobody' is in a file of shapes, and not"),
-        (["--num_workers", "1"], "utterance 'nobody' is in a file of shapes, and not"),
-        (["--accum_grad", "7"], "has only 6 on each learner: lower accum_grad"),
+        ("lacks 0", "utterance 'nobody' is in a file of shapes, and not in "),
+        ("lacks 1", "utterance 'nobody' is in a file of shapes, and not in "),
+        ("cut off 0", "error: utterance 'spk-train-023' of "),
+        ("cut off 1", "error: utterance 'spk-train-023' of "),
+        ("no tokens", "tokens.txt: no tokens: make the list again"),
+        ("accum_grad", "has only 6 on each learner: lower accum_grad"),
     ],
 )
 def test_data_that_cannot_be_trained_on_are_told_in_a_line(
-    more: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    what: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_toy_data(tmp_path)
-    if "--num_workers" in more:
+    more = ["--num_workers", what[-1]] if what[-1].isdigit() else []
+    if what.startswith("lacks"):
         shapes = tmp_path / "train" / "shape"
         shapes.write_text(shapes.read_text().replace("spk-train-000", "nobody"))
+    elif what.startswith("cut off"):
+        ark = tmp_path / "train" / "wav.ark"
+        ark.write_bytes(ark.read_bytes()[:-20000])
+        said += f"{tmp_path}/train/wav.scp cannot be read (AssertionError)"
+    elif what == "no tokens":
+        (tmp_path / "tokens.txt").write_text("")
+    else:
+        more = ["--accum_grad", "7"]
+    exp = tmp_path / "exp"
     with pytest.raises(SystemExit) as end:
-        asr_train.main(
-            arguments(tmp_path, tmp_path / "exp", "--distopt", "bmuf", *more)
-        )
+        asr_train.main(arguments(tmp_path, exp, "--distopt", "bmuf", *more))
     assert end.value.code == 2
     assert said in capsys.readouterr().err.splitlines()[-1]
+    assert (exp / "config.yaml").exists() == (what != "no tokens")

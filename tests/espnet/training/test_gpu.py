@@ -7,8 +7,8 @@ import torch
 
 from espnet_distopt.monitoring import lines
 from tests.espnet.toy import arguments
-from tests.espnet.training.learners import Apart, Sharing, kill_at_step, read, train
-from tests.espnet.training.test_training import assert_mean_of_two, load
+from tests.espnet.training.learners import Apart, Sharing, kill_at_step, load, trained
+from tests.espnet.training.test_training import assert_mean_of_two, decodes
 
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="this machine has no GPU"
@@ -36,11 +36,9 @@ def assert_close(one: Path, other: Path) -> None:
 def test_one_learner_is_stock_training(
     algorithm: str, data: Path, tmp_path: Path
 ) -> None:
-    stock, ours, log = tmp_path / "stock", tmp_path / "ours", tmp_path / "log"
-    plain = arguments(data, stock, *ON_GPU, *SGD)
-    assert train(plain, 1, tmp_path / "meet", log, task="stock") == [0], read(log)
-    options = options_of(data, ours, algorithm, *SGD)
-    assert train(options, 1, tmp_path / "meet2", log) == [0], read(log)
+    stock, ours = tmp_path / "stock", tmp_path / "ours"
+    trained(arguments(data, stock, *ON_GPU, *SGD), 1, tmp_path, task="stock")
+    trained(options_of(data, ours, algorithm, *SGD), 1, tmp_path)
     assert_close(stock / "2epoch.pth", ours / "2epoch.pth")
 
 
@@ -50,10 +48,8 @@ def test_two_learners_write_their_mean(
     backend: str, mixed: bool, data: Path, tmp_path: Path
 ) -> None:
     more = ["--dist_backend", backend, *(MIXED if mixed else [])]
-    exp, log = tmp_path / "exp", tmp_path / "log"
-    options = options_of(data, exp, "adpsgd", *more)
-    codes = train(options, 2, tmp_path / "meet", log, Sharing(Apart()))
-    assert codes == [0, 0], read(log)
+    exp = tmp_path / "exp"
+    trained(options_of(data, exp, "adpsgd", *more), 2, tmp_path, Sharing(Apart()))
     assert_mean_of_two(exp, 2)
     told = lines.read(exp / "distopt" / "learner0.jsonl")
     assert any(line.gpu_memory for line in told)
@@ -69,18 +65,13 @@ def test_two_learners_write_their_mean(
 def test_killed_in_an_epoch_a_synchronous_run_ends_the_same(
     algorithm: str, more: list[str], data: Path, tmp_path: Path
 ) -> None:
-    log = tmp_path / "log"
-    injections = {"whole": Sharing(), "killed": Sharing(kill_at_step(9))}
-    found = {}
-    for name, injection in injections.items():
-        options = options_of(data, tmp_path / name, algorithm, *SGD, *more)
-        meet = tmp_path / f"meet.{name}"
-        (tmp_path / name).mkdir()
-        found[name] = train(options, 2, meet, log, injection)
-    assert found == {"whole": [0, 0], "killed": [-9, -9]}, read(log)
-    assert train(options, 2, tmp_path / "meet", log, Sharing()) == [0, 0], read(log)
-    assert "goes on from its own state after epoch 1" in read(log)
-    assert_close(tmp_path / "whole" / "2epoch.pth", tmp_path / "killed" / "2epoch.pth")
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    trained(options_of(data, whole, algorithm, *SGD, *more), 2, tmp_path, Sharing())
+    options = options_of(data, killed, algorithm, *SGD, *more)
+    trained(options, 2, tmp_path, Sharing(kill_at_step(9)), ends=-9)
+    said = trained(options, 2, tmp_path, Sharing())
+    assert "goes on from its own state after epoch 1" in said
+    assert_close(whole / "2epoch.pth", killed / "2epoch.pth")
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -88,32 +79,17 @@ def test_killed_in_an_epoch_a_synchronous_run_ends_the_same(
 def test_the_others_train_on_without_a_learner_that_died(
     algorithm: str, backend: str, data: Path, tmp_path: Path
 ) -> None:
-    log = tmp_path / "log"
     options = options_of(data, tmp_path, algorithm, "--dist_backend", backend)
     if algorithm == "bmuf_adam":
         options += ["--distopt_conf", "period=4"]
-    killing = Sharing(kill_at_step(3, victim=1))
-    codes = train(options, 3, tmp_path / "meet", log, killing)
-    assert codes == [0, -9, 0], read(log)
+    trained(options, 3, tmp_path, Sharing(kill_at_step(3, victim=1)), [0, -9, 0])
     assert all(t.isfinite().all() for t in load(tmp_path / "2epoch.pth").values())
 
 
 def test_a_checkpoint_of_a_gpu_decodes_in_stock_espnet_on_a_cpu(
     data: Path, tmp_path: Path
 ) -> None:
-    import kaldiio
-    from espnet2.bin.asr_inference import Speech2Text
-
-    exp, log = tmp_path / "exp", tmp_path / "log"
-    options = options_of(data, exp, "allreduce")
-    assert train(options, 2, tmp_path / "meet", log, Sharing()) == [0, 0], read(log)
-    _, speech = next(iter(kaldiio.load_scp(str(data / "valid/wav.scp")).values()))
+    exp = tmp_path / "exp"
+    trained(options_of(data, exp, "allreduce"), 2, tmp_path, Sharing())
     for device in ("cpu", "cuda"):
-        decoder = Speech2Text(
-            exp / "config.yaml",
-            exp / "2epoch.pth",
-            ctc_weight=1.0,
-            beam_size=2,
-            device=device,
-        )
-        assert isinstance(decoder(speech)[0][0], str)
+        assert decodes(exp, data, ctc_weight=1.0, device=device)

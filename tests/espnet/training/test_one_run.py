@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -34,9 +34,7 @@ _FORK = multiprocessing.get_context("fork")
 def train(directory: Path, pipe: Connection) -> None:
     """Hold the directory until told to end; with a data loader, which is forked."""
     with run_in(directory):
-        own = lock_of_run()
-        assert own is not None
-        own.take(0)
+        own_lock().take(0)
         loader = _FORK.Process(target=time.sleep, args=(60,))
         loader.start()
         # Whoever looks at the file must not free it.
@@ -58,21 +56,19 @@ def running(directory: Path) -> Iterator[tuple[BaseProcess, Connection]]:
     finally:
         run.kill()
         run.join()
-        end_loader(loader)
+        with suppress(ProcessLookupError):  # The run may have ended it.
+            os.kill(loader, 9)
 
 
-def end_loader(loader: int) -> None:
-    try:
-        os.kill(loader, 9)
-    except ProcessLookupError:
-        return  # the run ended it
+def own_lock() -> RunLock:
+    own = lock_of_run()
+    assert own is not None
+    return own
 
 
 def take(directory: Path, patience: float = 0) -> None:
     with run_in(directory):
-        own = lock_of_run()
-        assert own is not None
-        own.take(patience)
+        own_lock().take(patience)
 
 
 def test_the_second_run_is_refused_until_the_first_has_ended(tmp_path: Path) -> None:
@@ -110,9 +106,7 @@ def test_a_run_waits_for_one_that_is_ending(tmp_path: Path) -> None:
 def test_a_failure_frees_the_directory(tmp_path: Path) -> None:
     first, second = RunLock(tmp_path), RunLock(tmp_path)
     with pytest.raises(OSError, match="full"), run_in(tmp_path):
-        own = lock_of_run()
-        assert own is not None
-        own.take(0)
+        own_lock().take(0)
         raise OSError("full")
     assert lock_of_run() is None
     first.take(0)

@@ -18,8 +18,7 @@ from espnet_distopt.espnet.training.progress import Progress
 from espnet_distopt.monitoring import lines
 from espnet_distopt.monitoring.experiment import Experiment
 from tests.espnet.toy import arguments, write_toy_data
-from tests.espnet.training.learners import read, train
-from tests.espnet.training.test_stop import SignalAt
+from tests.espnet.training.learners import SignalAt, trained
 
 
 @pytest.fixture
@@ -62,13 +61,9 @@ def test_lines_hold_what_happened_since_the_last(
         sub.register({"consensus_distance": 0.125})
         sub.next()
         progress.end_epoch(sub, 32.0)
-    begin, first, second, epoch = written(tmp_path)
-    assert [begin.event, first.event, second.event, epoch.event] == [
-        "begin",
-        "step",
-        "validate",
-        "epoch",
-    ]
+    found = written(tmp_path)
+    assert [each.event for each in found] == ["begin", "step", "validate", "epoch"]
+    _, first, second, epoch = found
     assert (first.step, first.batches, first.samples, first.loss) == (1, 1, 4, 5.0)
     assert (first.comm_time, first.bytes, first.staleness) == (0.5, 8.0, 1.0)
     assert (second.step, second.batches, second.samples) == (4, 3, 12)
@@ -234,11 +229,10 @@ def test_a_training_goes_on_when_its_lines_cannot_be_written(
 
 def test_the_status_of_a_training_that_is_stopped_and_goes_on(tmp_path: Path) -> None:
     write_toy_data(tmp_path, train=40)
-    exp, log = tmp_path / "exp", tmp_path / "log"
+    exp = tmp_path / "exp"
     options = arguments(tmp_path, exp, "--distopt", "allreduce", "--log_interval", "4")
     options += ["--use_tensorboard", "true"]
-    injection = SignalAt(14, 1, signal.SIGUSR1)
-    assert train(options, 2, tmp_path / "meet1", log, injection) == [75, 75], read(log)
+    trained(options, 2, tmp_path, SignalAt(14, 1, signal.SIGUSR1), ends=75)
     stopped = Experiment.read(exp)
     assert stopped is not None
     now = time.time()
@@ -246,7 +240,7 @@ def test_the_status_of_a_training_that_is_stopped_and_goes_on(tmp_path: Path) ->
     assert stopped.describe(now) == f"stopped: saved after epoch 2 step {step}"
     assert 4 <= step <= 7
 
-    assert train(options, 2, tmp_path / "meet2", log) == [0, 0], read(log)
+    trained(options, 2, tmp_path)
     finished = Experiment.read(exp)
     assert finished is not None
     assert finished.state(now) == "finished"

@@ -13,38 +13,25 @@ from espnet_distopt.espnet.training.saving import TrainingState, load_learner
 from espnet_distopt.espnet.training.tasks import DistoptASRTask
 from espnet_distopt.session import Session
 from tests.espnet.toy import arguments
-from tests.espnet.training.learners import read, train
-from tests.espnet.training.test_stop import RecordBatches, SignalAt, read_batches
-from tests.espnet.training.test_training import assert_same
+from tests.espnet.training.learners import SignalAt, assert_same, trained
 
 
 def one_learner(data: Path, output: Path, *more: str) -> None:
     DistoptASRTask.main(cmd=arguments(data, output, "--distopt", "bmuf", *more))
 
 
-def test_without_resume_a_training_begins_anew(data: Path, tmp_path: Path) -> None:
-    again, new = tmp_path / "again", tmp_path / "new"
-    one_learner(data, again, "--max_epoch", "1")
-    other = ["--resume", "false", "--seed", "1", "--max_epoch", "1"]
-    for output in (again, new):
-        one_learner(data, output, *other)
-    assert_same(again / "1epoch.pth", new / "1epoch.pth")
-
-
 def test_a_stop_in_the_first_epoch_leaves_no_earlier_training_to_resume(
     data: Path, tmp_path: Path
 ) -> None:
-    again, new, log = tmp_path / "again", tmp_path / "new", tmp_path / "log"
+    again, new = tmp_path / "again", tmp_path / "new"
     one_learner(data, again, "--max_epoch", "1")
     anew = ["--distopt", "allreduce", "--seed", "1", "--max_epoch", "1", "--resume"]
     options = arguments(data, again, *anew)
     stop = SignalAt(1, None, signal.SIGUSR1)
-    codes = train([*options, "false"], 1, tmp_path / "meet1", log, stop)
-    assert codes == [75], read(log)
+    trained([*options, "false"], 1, tmp_path, stop, ends=75)
     assert not (again / "checkpoint.pth").exists()
     assert (again / "checkpoint.old.pth").exists()
-    assert train([*options, "true"], 1, tmp_path / "meet2", log) == [0], read(log)
-    assert "goes on after step" in read(log)
+    assert "goes on after step" in trained([*options, "true"], 1, tmp_path)
     DistoptASRTask.main(cmd=arguments(data, new, *anew, "true"))
     assert_same(again / "1epoch.pth", new / "1epoch.pth")
 
@@ -70,11 +57,10 @@ def test_the_learning_rate_goes_on_as_without_an_end(
     one_learner(data, whole, *options, "--max_epoch", "3")
     for epochs in "123":
         one_learner(data, resumed, *options, "--max_epoch", epochs)
-    saved = [
-        torch.load(output / "checkpoint.pth", weights_only=False)
-        for output in (whole, resumed)
-    ]
-    rates = [each["optimizers"][0]["param_groups"][0]["lr"] for each in saved]
+    rates = []
+    for output in (whole, resumed):
+        saved = torch.load(output / "checkpoint.pth", weights_only=False)
+        rates.append(saved["optimizers"][0]["param_groups"][0]["lr"])
     assert rates[0] == rates[1]
     assert_same(whole / "3epoch.pth", resumed / "3epoch.pth")
 
@@ -89,30 +75,12 @@ def test_another_optimizer_is_refused(data: Path, tmp_path: Path) -> None:
 def test_a_stop_after_learners_were_added_repeats_nothing(
     data: Path, tmp_path: Path
 ) -> None:
-    exp, log = tmp_path / "exp", tmp_path / "log"
-    options = arguments(data, exp, "--distopt", "allreduce")
-    first = [*options, "--max_epoch", "1"]
-    assert train(first, 2, tmp_path / "meet1", log) == [0, 0], read(log)
-    stop = SignalAt(8, 0, signal.SIGUSR1)
-    assert train(options, 3, tmp_path / "meet2", log, stop) == [75] * 3, read(log)
-    assert train(options, 3, tmp_path / "meet3", log) == [0] * 3, read(log)
-    assert "goes on after step" in read(log)
-    assert "no common state" not in read(log)
-
-
-@pytest.mark.parametrize("algorithm", ["allreduce", "adpsgd"])
-def test_other_batches_repeat_the_epoch(
-    algorithm: str, data: Path, tmp_path: Path
-) -> None:
-    exp, log = tmp_path / "exp", tmp_path / "log"
-    options = arguments(data, exp, "--distopt", algorithm, "--max_epoch", "1")
-    stop = SignalAt(1, None, signal.SIGUSR1)
-    assert train(options, 2, tmp_path / "meet1", log, stop) == [75, 75], read(log)
-    larger = [*options, "--batch_size", "8"]
-    record = RecordBatches(tmp_path)
-    assert train(larger, 2, tmp_path / "meet2", log, record) == [0, 0], read(log)
-    assert "the epoch is repeated" in read(log)
-    assert read_batches(tmp_path).total() == 24
+    options = arguments(data, tmp_path / "exp", "--distopt", "allreduce")
+    trained([*options, "--max_epoch", "1"], 2, tmp_path)
+    trained(options, 3, tmp_path, SignalAt(8, 0, signal.SIGUSR1), ends=75)
+    said = trained(options, 3, tmp_path)
+    assert "goes on after step" in said
+    assert "no common state" not in said
 
 
 HADPSGD = ["--distopt", "hadpsgd", "--distopt_conf"]
@@ -122,8 +90,7 @@ HADPSGD = ["--distopt", "hadpsgd", "--distopt_conf"]
 def nodes_of_two(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("nodes")
     options = arguments(data, root / "exp", *HADPSGD, "per_node=2", "--max_epoch", "1")
-    log = root / "log"
-    assert train(options, 4, root / "meet", log) == [0] * 4, read(log)
+    trained(options, 4, root)
     return root / "exp"
 
 
@@ -131,12 +98,11 @@ def nodes_of_two(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_learners_of_a_node_go_on_alike(
     per_node: int, lost: int | None, data: Path, nodes_of_two: Path, tmp_path: Path
 ) -> None:
-    exp, log = tmp_path / "exp", tmp_path / "log"
+    exp = tmp_path / "exp"
     shutil.copytree(nodes_of_two, exp, symlinks=True)
     if lost is not None:
         (exp / "distopt" / f"learner{lost}.1epoch.pth").unlink()
-    options = arguments(data, exp, *HADPSGD, f"per_node={per_node}")
-    assert train(options, 4, tmp_path / "meet", log) == [0] * 4, read(log)
+    trained(arguments(data, exp, *HADPSGD, f"per_node={per_node}"), 4, tmp_path)
     states = [load_learner(exp, rank, 2) for rank in range(4)]
     params = [state["session"]["learner"]["params"] for state in states if state]
     assert torch.equal(params[0], params[1])

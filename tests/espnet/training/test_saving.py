@@ -8,13 +8,9 @@ import pytest
 import torch
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.espnet.training.saving import (
-    LARGE,
-    SavedStates,
-    load_learner,
-)
+from espnet_distopt.espnet.training.saving import LARGE, SavedStates, load_learner
 from tests.espnet.toy import arguments
-from tests.espnet.training.learners import read, train
+from tests.espnet.training.learners import trained
 
 
 def save(state: dict[str, Any], folder: Path, rank: int) -> None:
@@ -154,15 +150,11 @@ def test_four_learners_save_little_more_than_one(
 ) -> None:
     # D-PSGD deals the batches. Learners that took them from a queue, as AD-PSGD's do,
     # would be alike where a slow machine lets them come too late for any batch.
-    exp, log = tmp_path / "exp", tmp_path / "log"
+    exp = tmp_path / "exp"
     options = arguments(data, exp, "--distopt", algorithm, "--max_epoch", "1")
-    assert train(options, 4, tmp_path / "meet", log) == [0] * 4, read(log)
-    named = []
-    for rank in range(4):
-        content = torch.load(
-            exp / "distopt" / f"learner{rank}.1epoch.pth", weights_only=True
-        )
-        named.append(references(content))
+    trained(options, 4, tmp_path)
+    files = [exp / "distopt" / f"learner{rank}.1epoch.pth" for rank in range(4)]
+    named = [references(torch.load(file, weights_only=True)) for file in files]
     together = set().union(*named)
     assert parts(exp) == together
     common = set.intersection(*named)

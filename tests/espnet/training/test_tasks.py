@@ -17,7 +17,7 @@ from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.training import tasks
 from espnet_distopt.espnet.training.tasks import DistoptLMTask, distopt_task
 from tests.espnet.toy import arguments
-from tests.espnet.training.learners import read, train
+from tests.espnet.training.learners import trained
 
 
 @pytest.mark.parametrize("task", [SpeakerTask, LIDTask])
@@ -76,7 +76,7 @@ def test_two_learners_translate(data: Path, tmp_path: Path) -> None:
 
 
 def test_two_learners_enhance_speech(data: Path, tmp_path: Path) -> None:
-    exp, log = tmp_path / "exp", tmp_path / "log"
+    exp = tmp_path / "exp"
     options = ["--distopt", "adpsgd", "--ngpu", "0", "--output_dir", str(exp)]
     for name in ("train", "valid"):
         for kind in ("speech_mix", "speech_ref1"):
@@ -92,9 +92,7 @@ def test_two_learners_enhance_speech(data: Path, tmp_path: Path) -> None:
         options += ["--separator_conf", each]
     options += ["--max_epoch", "2", "--num_workers", "0", "--use_tensorboard", "false"]
     # The class is pickled on its way to the learners.
-    task = tasks.task("enh")
-    assert train(options, 2, tmp_path / "meet", log, task=task) == [0, 0], read(log)
-    model, _ = EnhancementTask.build_model_from_file(
-        exp / "config.yaml", exp / "2epoch.pth"
-    )
+    trained(options, 2, tmp_path, task=tasks.task("enh"))
+    saved = exp / "config.yaml", exp / "2epoch.pth"
+    model, _ = EnhancementTask.build_model_from_file(*saved)
     assert all(each.isfinite().all() for each in model.state_dict().values())

@@ -22,45 +22,48 @@ from espnet_distopt.espnet.training.tasks import DistoptASRTask, distopt_task
 from espnet_distopt.espnet.training.trainer import _join
 from espnet_distopt.optimizers.lamb import Lamb
 from tests.espnet.toy import arguments, conformer
-from tests.espnet.training.learners import Apart, NanLoss, kill_at_step, read, train
-from tests.espnet.training.test_stop import SignalAt
-from tests.fork_server import PRELOAD
+from tests.espnet.training.learners import (
+    Apart,
+    NanLoss,
+    SignalAt,
+    assert_same,
+    kill_at_step,
+    load,
+    read,
+    trained,
+)
 from tests.processes import launch
 from tests.virtual import STEPS_ALONE
 
 
-def load(path: Path) -> dict[str, torch.Tensor]:
-    """Load a model to the CPU, where the learners' own states are, too."""
-    return torch.load(path, map_location="cpu", weights_only=True)
-
-
-def assert_same(one: Path, other: Path) -> None:
-    left, right = load(one), load(other)
-    assert left.keys() == right.keys()
-    for name, tensor in left.items():
-        assert torch.equal(tensor, right[name]), name
+def of_learner(exp: Path, rank: int, epoch: int) -> dict[str, Any]:
+    """Return what a learner has saved of itself."""
+    state = load_learner(exp, rank, epoch)
+    assert state is not None
+    learner: dict[str, Any] = state["session"]["learner"]
+    return learner
 
 
 def assert_mean_of_two(exp: Path, epoch: int) -> None:
     """The saved model is the mean of two learners, which differ."""
-    own = []
-    for rank in (0, 1):
-        state = load_learner(exp, rank, epoch)
-        assert state is not None
-        own.append(state["session"]["learner"]["params"])
+    own = [of_learner(exp, rank, epoch)["params"] for rank in (0, 1)]
     assert not torch.equal(own[0], own[1])
     saved = load(exp / f"{epoch}epoch.pth")
-    names = trained_names(exp)
-    flat = torch.cat([saved[name].flatten() for name in names])
+    model, _ = ASRTask.build_model_from_file(exp / "config.yaml")
+    flat = torch.cat([saved[name].flatten() for name, _ in model.named_parameters()])
     torch.testing.assert_close(flat, (own[0] + own[1]) / 2, rtol=0, atol=1e-7)
 
 
-def trained_names(exp: Path) -> list[str]:
-    """Return the names of the parameters in the order of the model."""
-    from espnet2.tasks.asr import ASRTask
+def decodes(exp: Path, data: Path, **options: Any) -> bool:
+    """Return whether stock ESPnet decodes an utterance by the model of epoch 2."""
+    import kaldiio
+    from espnet2.bin.asr_inference import Speech2Text
 
-    model, _ = ASRTask.build_model_from_file(exp / "config.yaml")
-    return [name for name, _ in model.named_parameters()]
+    model = exp / "config.yaml", exp / "2epoch.pth"
+    decoder = Speech2Text(*model, **{"beam_size": 2, **options})
+    _, speech = next(iter(kaldiio.load_scp(str(data / "valid/wav.scp")).values()))
+    text, *_ = decoder(speech)[0]
+    return isinstance(text, str)
 
 
 @pytest.fixture(scope="module")
@@ -81,8 +84,6 @@ def test_one_learner_is_stock_training_bit_for_bit(
 def test_plain_training_equals_the_stock_entry_point(
     data: Path, plain: Path, tmp_path: Path
 ) -> None:
-    from espnet2.tasks.asr import ASRTask
-
     ASRTask.main(cmd=arguments(data, tmp_path))
     stock, ours = load(tmp_path / "2epoch.pth"), load(plain / "2epoch.pth")
     for name, tensor in stock.items():
@@ -94,98 +95,55 @@ def test_plain_training_equals_the_stock_entry_point(
 def test_killed_in_an_epoch_a_synchronous_run_ends_the_same(
     algorithm: str, data: Path, tmp_path: Path
 ) -> None:
-    more = ["--distopt", algorithm, "--distopt_conf"]
-    more += ["period=4"] if algorithm == "bmuf_adam" else ["{}"]
-    more = more[:2] if algorithm == "allreduce" else more
-    for name in ("whole", "killed"):
-        (tmp_path / name).mkdir()
-    options = arguments(data, tmp_path / "whole", *more)
-    log = tmp_path / "log"
-    assert train(options, 2, tmp_path / "meet1", log) == [0, 0], read(log)
+    more = ["--distopt", algorithm]
+    more += ["--distopt_conf", "period=4"] if algorithm == "bmuf_adam" else []
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    trained(arguments(data, whole, *more), 2, tmp_path)
 
-    options = arguments(data, tmp_path / "killed", *more)
-    codes = train(options, 2, tmp_path / "meet2", log, kill_at_step(9))
-    assert codes == [-9, -9]
-    assert not (tmp_path / "killed" / "2epoch.pth").exists()
-    assert train(options, 2, tmp_path / "meet3", log) == [0, 0], read(log)
-    assert "goes on from its own state after epoch 1" in read(log)
-    assert_same(tmp_path / "whole" / "2epoch.pth", tmp_path / "killed" / "2epoch.pth")
+    options = arguments(data, killed, *more)
+    trained(options, 2, tmp_path, kill_at_step(9), ends=-9)
+    assert not (killed / "2epoch.pth").exists()
+    assert "goes on from its own state after epoch 1" in trained(options, 2, tmp_path)
+    assert_same(whole / "2epoch.pth", killed / "2epoch.pth")
 
 
 @pytest.fixture(scope="module")
 def gossiped(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("adpsgd")
-    log = output / "log"
-    options = arguments(data, output / "exp", "--distopt", "adpsgd")
-    assert train(options, 2, output / "meet", log, Apart()) == [0, 0], read(log)
+    trained(arguments(data, output / "exp", "--distopt", "adpsgd"), 2, output, Apart())
     return output
 
 
 def test_adpsgd_writes_stock_files_with_the_consensus_model(gossiped: Path) -> None:
     exp = gossiped / "exp"
-    assert {path.name for path in exp.glob("*epoch.pth")} == {
-        "1epoch.pth",
-        "2epoch.pth",
-    }
+    models = {path.name for path in exp.glob("*epoch.pth")}
+    assert models == {"1epoch.pth", "2epoch.pth"}
     assert_mean_of_two(exp, 2)
     summary = json.loads((exp / "distopt" / "summary.json").read_text())
     assert (summary["learners"], summary["epochs"]) == (2, 2)
     assert summary["samples"] == 48
-
-
-def test_adpsgd_reports_its_figures_in_espnets_log(gossiped: Path) -> None:
-    log = read(gossiped / "log")
     for figure in ("comm_time=", "staleness=", "exchanges=", "consensus_distance="):
-        assert figure in log
-
-
-def test_adpsgd_resumes_from_the_saved_learners(
-    data: Path, gossiped: Path, tmp_path: Path
-) -> None:
-    exp = gossiped / "exp"
-    options = arguments(data, exp, "--distopt", "adpsgd", "--max_epoch", "3")
-    log = tmp_path / "log"
-    assert train(options, 2, tmp_path / "meet", log) == [0, 0], read(log)
-    assert read(log).count("goes on from its own state after epoch 2") >= 1
-    assert not (exp / "distopt" / "learner0.1epoch.pth").exists()
-    assert (exp / "3epoch.pth").exists()
+        assert figure in read(gossiped / "log")
 
 
 def test_a_checkpoint_loads_and_decodes_in_stock_espnet(
     gossiped: Path, data: Path
 ) -> None:
-    import kaldiio
-    from espnet2.bin.asr_inference import Speech2Text
-    from espnet2.tasks.asr import ASRTask
-
     exp = gossiped / "exp"
     model, _ = ASRTask.build_model_from_file(exp / "config.yaml", exp / "2epoch.pth")
     assert type(model.encoder).__module__ == "espnet2.asr.encoder.rnn_encoder"
-    decoder = Speech2Text(
-        exp / "config.yaml", exp / "2epoch.pth", ctc_weight=1.0, beam_size=2
-    )
-    _, speech = next(iter(kaldiio.load_scp(str(data / "valid/wav.scp")).values()))
-    text, *_ = decoder(speech)[0]
-    assert isinstance(text, str)
-
-
-def steps_of(exp: Path, rank: int) -> dict[str, int]:
-    state = load_learner(exp, rank, epoch=1)
-    assert state is not None
-    learner: dict[str, int] = state["session"]["learner"]
-    return learner
+    assert decodes(exp, data, ctc_weight=1.0)
 
 
 def test_a_nan_on_one_learner_skips_its_step_and_hangs_nobody(
     data: Path, tmp_path: Path
 ) -> None:
-    for number, algorithm in enumerate(["allreduce", "adpsgd", "bmuf_adam"]):
-        exp, log = tmp_path / algorithm, tmp_path / f"{algorithm}.log"
+    for algorithm in ["allreduce", "adpsgd", "bmuf_adam"]:
+        exp = tmp_path / algorithm
         options = arguments(data, exp, "--distopt", algorithm, "--max_epoch", "1")
-        codes = train(options, 2, tmp_path / f"meet{number}", log, NanLoss())
-        assert codes == [0, 0], read(log)
+        trained(options, 2, tmp_path, NanLoss())
         assert all(t.isfinite().all() for t in load(exp / "1epoch.pth").values())
-        own = [steps_of(exp, rank) for rank in range(2)]
+        own = [of_learner(exp, rank, epoch=1) for rank in range(2)]
         # attempted ones
         assert own[0]["steps"] + own[1]["steps"] == 12
         assert algorithm == "adpsgd" or own[0]["steps"] == own[1]["steps"]
@@ -195,25 +153,11 @@ def test_a_nan_on_one_learner_skips_its_step_and_hangs_nobody(
 def test_noise_of_each_learner_is_refused_where_gradients_are_averaged(
     data: Path, tmp_path: Path
 ) -> None:
-    for number, (algorithm, code) in enumerate([("allreduce", 1), ("adpsgd", 0)]):
-        log = tmp_path / f"{algorithm}.log"
+    for algorithm, code in [("adpsgd", 0), ("allreduce", 1)]:
         options = arguments(data, tmp_path / algorithm, "--distopt", algorithm)
         options += ["--grad_noise", "true", "--max_epoch", "1"]
-        assert train(options, 2, tmp_path / f"meet{number}", log) == [code] * 2
-        said = "grad_noise: each learner would draw its own" in read(log)
-        assert said == (algorithm == "allreduce")
-
-
-def test_a_killed_learner_is_named_by_the_other(data: Path, tmp_path: Path) -> None:
-    options = arguments(data, tmp_path / "exp", "--distopt", "allreduce")
-    log = tmp_path / "log"
-    codes = train(options, 2, tmp_path / "meet", log, kill_at_step(3, victim=1))
-    assert codes[1] == -9
-    assert codes[0] == 1
-    assert "learner 1 has died" in read(log)
-
-
-PRELOAD.append("espnet_distopt.espnet.training.tasks")
+        said = trained(options, 2, tmp_path, ends=code)
+        assert ("grad_noise: each learner would draw its own" in said) == (code == 1)
 
 
 def test_a_recipe_can_ask_for_lamb(tmp_path: Path) -> None:
@@ -246,8 +190,6 @@ ENCODERS = ["conformer", "e_branchformer"]
 def test_one_learner_with_a_conformer_is_stock_training(
     encoder: str, data: Path, tmp_path: Path
 ) -> None:
-    from espnet2.tasks.asr import ASRTask
-
     ours, stock = tmp_path / "ours", tmp_path / "stock"
     model = conformer(encoder)
     ASRTask.main(cmd=arguments(data, stock, model=model))
@@ -260,44 +202,33 @@ def test_one_learner_with_a_conformer_is_stock_training(
 def test_the_mean_of_two_learners_decodes_in_stock_espnet(
     encoder: str, data: Path, tmp_path: Path
 ) -> None:
-    import kaldiio
-    from espnet2.bin.asr_inference import Speech2Text
-
-    exp, log = tmp_path / "exp", tmp_path / "log"
+    exp = tmp_path / "exp"
     options = arguments(data, exp, "--distopt", "adpsgd", model=conformer(encoder))
-    assert train(options, 2, tmp_path / "meet", log, Apart()) == [0, 0], read(log)
+    said = trained(options, 2, tmp_path, Apart())
     assert_mean_of_two(exp, 2)
     for figure in ("acc=", "loss_ctc=", "loss_att=", "cer_ctc=", "consensus_distance="):
-        assert figure in read(log)
+        assert figure in said
     saved = load(exp / "2epoch.pth")
     if encoder == "conformer":  # The other one has no BatchNorm.
         (name,) = (each for each in saved if each.endswith("running_mean"))
         assert saved[name].ne(0).all()
-    decoder = Speech2Text(exp / "config.yaml", exp / "2epoch.pth", beam_size=2)
-    _, speech = next(iter(kaldiio.load_scp(str(data / "valid/wav.scp")).values()))
-    text, *_ = decoder(speech)[0]
-    assert isinstance(text, str)
+    assert decodes(exp, data)
 
 
-@pytest.mark.parametrize("algorithm", ["allreduce", "bmuf_adam"])
-def test_stopped_in_an_epoch_it_ends_the_same(
-    algorithm: str, data: Path, tmp_path: Path
+def test_stopped_in_an_epoch_a_conformer_ends_the_same(
+    data: Path, tmp_path: Path
 ) -> None:
-    more = ["--distopt", algorithm]
-    more += ["--distopt_conf", "period=3"] if algorithm == "bmuf_adam" else []
-    log = tmp_path / "log"
-    whole, stopped = (
-        arguments(data, tmp_path / name, *more, model=conformer())
-        for name in ("whole", "stopped")
-    )
-    assert train(whole, 2, tmp_path / "meet1", log) == [0, 0], read(log)
-    stop = SignalAt(8, 1, signal.SIGUSR1)  # 6 steps make an epoch.
-    codes = train(stopped, 2, tmp_path / "meet2", log, stop)
-    assert codes == [75, 75], read(log)
-    assert not (tmp_path / "stopped/2epoch.pth").exists()
-    assert train(stopped, 2, tmp_path / "meet3", log) == [0, 0], read(log)
-    assert_same(tmp_path / "whole/2epoch.pth", tmp_path / "stopped/2epoch.pth")
-    statistics = load(tmp_path / "whole/2epoch.pth")
+    """It has statistics (BatchNorm), which test_stop's encoder has not."""
+    more = ["--distopt", "bmuf_adam", "--distopt_conf", "period=3"]
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    trained(arguments(data, whole, *more, model=conformer()), 2, tmp_path)
+    options = arguments(data, stopped, *more, model=conformer())
+    # 6 steps make an epoch.
+    trained(options, 2, tmp_path, SignalAt(8, 1, signal.SIGUSR1), ends=75)
+    assert not (stopped / "2epoch.pth").exists()
+    trained(options, 2, tmp_path)
+    assert_same(whole / "2epoch.pth", stopped / "2epoch.pth")
+    statistics = load(whole / "2epoch.pth")
     assert any("running_var" in name for name in statistics)
     assert all(torch.isfinite(each).all() for each in statistics.values())
 
@@ -341,13 +272,12 @@ AdaptedTask = distopt_task(_Task, "AdaptedTask", __name__)
 def test_stopped_in_an_epoch_the_training_ends_the_same(
     data: Path, tmp_path: Path
 ) -> None:
-    whole, stopped, log = tmp_path / "whole", tmp_path / "stopped", tmp_path / "log"
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     AdaptedTask.main(cmd=arguments(data, whole, "--distopt", "allreduce"))
     options = arguments(data, stopped, "--distopt", "allreduce")
     for step in (2, 8):
-        stop, meeting = SignalAt(step, None, signal.SIGUSR1), tmp_path / f"meet{step}"
-        codes = train(options, 1, meeting, log, stop, task=AdaptedTask)
-        assert codes == [75], read(log)
+        stop = SignalAt(step, None, signal.SIGUSR1)
+        trained(options, 1, tmp_path, stop, ends=75, task=AdaptedTask)
     AdaptedTask.main(cmd=options)
     assert_same(whole / "2epoch.pth", stopped / "2epoch.pth")
 
@@ -355,10 +285,9 @@ def test_stopped_in_an_epoch_the_training_ends_the_same(
 def test_the_frozen_weight_of_learners_that_differ_stays(
     data: Path, tmp_path: Path
 ) -> None:
-    exp, log = tmp_path / "exp", tmp_path / "log"
+    exp = tmp_path / "exp"
     options = arguments(data, exp, "--distopt", "adpsgd", "--max_epoch", "3")
-    codes = train(options, 2, tmp_path / "meet", log, Apart(), task=AdaptedTask)
-    assert codes == [0, 0], read(log)
+    trained(options, 2, tmp_path, Apart(), task=AdaptedTask)
     saved = load(exp / "3epoch.pth")
     change = saved["ctc.ctc_lo.up"] @ saved["ctc.ctc_lo.down"]
     assert change.abs().max() > 0.01
