@@ -73,11 +73,8 @@ _END_OF_GOSSIP = "the end of the gossip"
 class EndOfGossip:
     """A passive learner's wait for the end of an epoch's gossip (`core.protocols`).
 
-    Args:
-        epoch: the number of the gossip's epoch.
-        watch: the gossip thread's connection to the store.
-        waiting: a second connection, on which a thread of its own waits for the end.
-        wakeup: ends the gossip thread's wait when the gossip is over.
+    A thread of its own waits for that on a connection of its own, `waiting`, and then
+    ends the gossip thread's wait.
     """
 
     def __init__(
@@ -92,12 +89,9 @@ class EndOfGossip:
         self._version = -1
 
     def is_over(self, actives: Sequence[int]) -> bool:
-        """Return whether nobody will invite this learner any more in this epoch.
+        """Return whether none of `actives`, dead or alive, will invite any more.
 
         A change of this is announced by a wake-up.
-
-        Args:
-            actives: the ranks that are active in this epoch, dead ones included.
         """
         if self._thread is None:
             self._thread = threading.Thread(
@@ -143,11 +137,9 @@ class GossipThread(threading.Thread):
         watch: the gossip thread's own connection to the store.
         pairs: this learner's connections for exchanges.
         end_of_gossip: the wait for the end of this epoch's gossip.
-        tell: tells the algorithm of a change of the members; it is called between two
-            yields.
+        tell: tells the algorithm of a change of the members, between two yields.
         streams: the order of what both sides do on a GPU.
-        record: the list that gets an entry for each section of the program that runs;
-            None means that none is kept.
+        record: gets an entry for each section of the program that runs; or None.
     """
 
     def __init__(
@@ -298,13 +290,8 @@ def _pinned_like(tensor: Tensor) -> Tensor:
 class GossipSide:
     """Starts, awaits and ends the gossip of each epoch, on the training thread.
 
-    Args:
-        liveness: knows which learners live.
-        store: the store of all learners; the gossip gets connections of its own.
-        monitor: the lock under which the programs of both sides run.
-        tell: tells the algorithm of a change of the members.
-        spent: the totals that grow by the seconds of waits and the bytes sent.
-        record: the list of the sections that have run; None if it is not kept.
+    The totals `spent` grow by the seconds of waits and the bytes sent. The other
+    arguments are those of `GossipThread`, for all epochs.
 
     Attributes:
         rounds: the number of epochs whose gossip has begun; the number of the last.

@@ -63,12 +63,8 @@ LOOK = 0.5
 class StateServer:
     """Serves this learner's state to replacements of others.
 
-    Cost: a look at a flag in each step; a copy of the state in the step that serves it.
-
-    Args:
-        liveness: knows which learners live.
-        watch: the training thread's connection to the store.
-        over: returns whether the gossip of the epoch is over that is being trained.
+    `over` returns whether the gossip of the epoch is over that is being trained. Cost:
+    a look at a flag in each step; a copy of the state in the step that serves it.
     """
 
     def __init__(
@@ -92,8 +88,7 @@ class StateServer:
     def end_step(self, state: Callable[[], dict[str, Any]]) -> None:
         """Write the state down at the end of a step, if a replacement has asked for it.
 
-        Args:
-            state: returns tensors, numbers, strings, lists and dicts.
+        `state` returns tensors, numbers, strings, lists and dicts.
         """
         if self._asked.is_set():
             self._asked.clear()
@@ -135,11 +130,8 @@ def enter(
 ) -> State:
     """Join the members, and return the state of the one that was taken over.
 
-    Args:
-        liveness: knows which learners live.
-        watch: the training thread's connection to the store.
-        take: takes over the entry "learner" of a member's state, at each attempt. If it
-            raises `JoinLater`, this learner joins in the next epoch.
+    `take` takes over the entry "learner" of a member's state, at each attempt. If it
+    raises `JoinLater`, this learner joins in the next epoch.
 
     Raises:
         PeerLostError: the others have ended, or give this learner up.
@@ -189,14 +181,7 @@ def _refuse_before_begin(liveness: Liveness) -> None:
 
 
 def _fetch(liveness: Liveness, watch: Watch) -> State:
-    """Return the state of a member, for a replacement that is about to join.
-
-    It asks the members in the order of their ranks, its neighbours first, until one of
-    them can be joined.
-
-    Args:
-        liveness: knows which learners live.
-        watch: the training thread's connection to the store.
+    """Return the state of a member that can be joined; the next neighbours come first.
 
     Raises:
         PeerLostError: the run has ended, or has ended for this learner.
@@ -228,11 +213,6 @@ def _fetch(liveness: Liveness, watch: Watch) -> State:
 
 def _await_next_epoch(liveness: Liveness, watch: Watch, epoch: int) -> None:
     """Wait until the gossip of an epoch is over, in which a replacement cannot join.
-
-    Args:
-        liveness: knows which learners live.
-        watch: the training thread's connection to the store.
-        epoch: the number of the gossip's epoch.
 
     Raises:
         PeerLostError: the run has ended, or has ended for this learner.

@@ -25,11 +25,7 @@ def learners_per_node(size: int, environment: Mapping[str, str]) -> int | None:
 
     This package's launcher lists the learners of each machine. torchrun counts those of
     one machine. Slurm counts tasks, which are the learners if there are as many: a task
-    may start several.
-
-    Args:
-        size: number of learners.
-        environment: the variables of this process.
+    may start several. `environment` has the variables of this process.
     """
     counts = _counts(size, environment)
     return counts[0] if sum(counts) == size and len(set(counts)) == 1 else None
@@ -91,12 +87,7 @@ def survival_announced() -> bool:
 
 
 def announce_joined(rank: int, incarnation: int) -> None:
-    """Tell the launcher, once, that a replacement has joined the others or will do so.
-
-    Args:
-        rank: its rank.
-        incarnation: how often the learner was started before.
-    """
+    """Tell the launcher, once, that a replacement has joined, or will do so."""
     if INCARNATION not in os.environ:
         return
     store, own = _store(), learner_name(rank, incarnation)
@@ -113,11 +104,8 @@ def is_started_again() -> bool:
 def announce_end(store: Any, rank: int, lost: bool, why: str) -> None:
     """Tell the launcher why this learner leaves its session by an error.
 
-    Args:
-        store: the session's part of the store, of which no other thread makes use.
-        rank: this learner's rank.
-        lost: whether the others go on without it.
-        why: the reason, in words.
+    `lost` says whether the others go on without it. The store is the session's part, of
+    which no other thread makes use.
     """
     if INCARNATION in os.environ:
         root, key = without_prefix(store), keys.end(learner_name(rank, incarnation()))
@@ -126,11 +114,7 @@ def announce_end(store: Any, rank: int, lost: bool, why: str) -> None:
 
 
 def announce_hopeless(reason: str) -> None:
-    """Tell the launcher that nobody can join the others any more, so that it ends all.
-
-    Args:
-        reason: why, in words.
-    """
+    """Tell the launcher why nobody can join any more, so that it ends all."""
     if INCARNATION in os.environ:
         _store().compare_set(keys.HOPELESS, "", reason)
 

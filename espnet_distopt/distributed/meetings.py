@@ -23,9 +23,7 @@ OnChange = Callable[[Store], None]
 class Waiting:
     """What the heartbeat's thread does for waits of others when the members change.
 
-    Args:
-        liveness: knows which learners live.
-        store: the store of all learners, for the heartbeat's thread.
+    It does that in `store`, a connection of its own.
     """
 
     def __init__(self, liveness: Liveness, store: Store) -> None:
@@ -48,12 +46,7 @@ class Waiting:
 
 
 class Meetings:
-    """Carries out meetings.
-
-    Args:
-        watch: the training thread's connection to the store.
-        waiting: what is done on a change of the members.
-    """
+    """Carries out meetings, on the training thread."""
 
     def __init__(self, watch: Watch, waiting: Waiting) -> None:
         self._watch = watch

@@ -58,24 +58,15 @@ _HELLO = struct.Struct(f"<{TOKEN}sII")
 
 
 def token_of(watch: Watch) -> bytes:
-    """Return the token of this run; the first learner that asks makes it.
-
-    Args:
-        watch: the calling thread's connection to the store.
-    """
+    """Return the token of this run; the first learner that asks makes it."""
     made = os.urandom(TOKEN // 2).hex()
     return bytes(watch.store.compare_set(keys.TOKEN, "", made))
 
 
 class PeerListener:
-    """Makes and accepts the connections between learners.
+    """Makes and accepts the connections between learners, on the gossip thread.
 
     Whoever connects says first the token of this run, its rank and its incarnation.
-
-    Args:
-        liveness: knows which learners live.
-        watch: the gossip thread's connection to the store.
-        wakeup: the gossip thread's waits.
     """
 
     def __init__(self, liveness: Liveness, watch: Watch, wakeup: WakeUp) -> None:
@@ -97,8 +88,7 @@ class PeerListener:
     def admit(self, ready: Collection[int]) -> list[tuple[int, socket.socket]]:
         """Return the ranks and the connections of members that have connected.
 
-        Args:
-            ready: the descriptors of sockets that can be read.
+        `ready` are the descriptors of sockets that can be read.
         """
         admitted = []
         for stranger in [s for s in self._strangers if s.fileno() in ready]:
@@ -126,11 +116,7 @@ class PeerListener:
         return rank if known and incarnation == self._incarnation(rank) else None
 
     def connect(self, peer: int, check: Check) -> socket.socket:
-        """Connect to `peer`, and say who is connecting.
-
-        Args:
-            peer: the rank of a member.
-            check: raises if the wait has become pointless.
+        """Connect to the member `peer`, and say who is connecting.
 
         Raises:
             OSError: `peer` cannot be reached.
@@ -185,10 +171,6 @@ class DroppedError(Exception):
 
 class Pairs:
     """The connections of a learner for exchanges; its gossip thread uses them.
-
-    Args:
-        liveness: knows which learners live.
-        watch: the gossip thread's connection to the store.
 
     Attributes:
         wakeup: ends the gossip thread's waits, for example when the members change.
@@ -322,15 +304,10 @@ class Pairs:
     # Both sides
 
     def swap(self, epoch: int, sent: memoryview, received: memoryview) -> bool:
-        """Exchange tensors with the peer of the last invitation.
+        """Exchange tensors of the same size with the peer of the last invitation.
 
         Returns whether the exchange is to be applied; if not, `received` has any
         content.
-
-        Args:
-            epoch: the number of the gossip's epoch.
-            sent: the bytes to send.
-            received: what is overwritten by the bytes of the peer, of the same size.
 
         Raises:
             PeerLostError: the run has ended, or goes on without this learner.

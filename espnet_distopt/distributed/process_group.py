@@ -17,7 +17,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch.distributed as dist
@@ -136,7 +136,12 @@ class ProcessGroupDriver:
         self._watch = Watch(live, store)
         self._store = self._watch.store
         self._gossip = GossipSide(
-            live, store, self._monitor, self._follow, self.spent, self.record
+            live,
+            store,
+            self._monitor,
+            lambda: self._tell(self.members),
+            self.spent,
+            self.record,
         )
         # The heartbeat's thread never waits; it has no connection to be severed.
         self._waiting = Waiting(live, store.clone())
@@ -146,10 +151,10 @@ class ProcessGroupDriver:
     # Programs
 
     def run(self, program: Generator[Effect, Any, Any], in_epoch: bool = False) -> Any:
-        """Run `program` on the calling thread and return its value.
+        """Run a program of the training side, and return its value.
 
         Args:
-            program: a program of the training side.
+            program: the program.
             in_epoch: whether it is part of an epoch's training, which is recorded.
 
         Raises:
@@ -157,30 +162,24 @@ class ProcessGroupDriver:
         """
         result: Any = None
         effect: Any = None
+        gossip = self._gossip
         while True:
             with self._monitor:
-                if self._gossip is not None:
-                    self._gossip.check()
+                if gossip is not None:
+                    gossip.check()
                 if self._surviving is not None:
                     self._watch.check("a step")
-                if in_epoch and not isinstance(effect, LIFECYCLE):
-                    self._note_section()
+                recorded = in_epoch and not isinstance(effect, LIFECYCLE)
+                if self.record is not None and recorded:
+                    self.record.append(("training", None))
                 try:
-                    with self._in_order():
+                    # On a GPU a section waits for the gossip's last.
+                    with gossip.streams.training_section() if gossip else nullcontext():
                         effect = program.send(result)
                 except StopIteration as stop:
                     return stop.value
-                progress = self._gossip.progress if self._gossip else 0
+                progress = gossip.progress if gossip else 0
             result = self._perform(effect, progress)
-
-    def _in_order(self) -> AbstractContextManager[None]:
-        """Return the context of a section: on a GPU it waits for the gossip's last."""
-        gossip = self._gossip
-        return gossip.streams.training_section() if gossip else nullcontext()
-
-    def _note_section(self) -> None:
-        if self.record is not None:
-            self.record.append(("training", None))
 
     def _perform(self, effect: Effect, progress: int) -> Any:
         match effect:
@@ -210,7 +209,8 @@ class ProcessGroupDriver:
             case Published() if gossip.thread is not None:
                 with self._monitor:
                     gossip.publish()
-                    self._end_step()
+                    if self._state_server is not None:
+                        self._state_server.end_step(self._joinable)
             case StopGossip():
                 gossip.stop()
 
@@ -315,10 +315,6 @@ class ProcessGroupDriver:
         """For each other learner that has died: how often it was started before."""
         return self._liveness.membership.dead if self._liveness else {}
 
-    def _follow(self) -> None:
-        """Tell the algorithm of the members, as the gossip side has noticed them."""
-        self._tell(self.members)
-
     def _tell(self, members: Members) -> None:
         """Tell the algorithm of newer members."""
         if self._change is not None and members.version > self._told.version:
@@ -362,16 +358,10 @@ class ProcessGroupDriver:
             state: returns tensors, numbers, strings, lists and dicts; it is called at
                 the end of a step.
         """
-        gossip = self._gossip
-        if (
-            self._liveness is not None
-            and gossip is not None
-            and self._state_server is None
-        ):
+        live, gossip = self._liveness, self._gossip
+        if live is not None and gossip is not None and self._state_server is None:
             self._state = state
-            self._state_server = StateServer(
-                self._liveness, self._watch, lambda: gossip.over
-            )
+            self._state_server = StateServer(live, self._watch, lambda: gossip.over)
 
     def join(self, take: Callable[[dict[str, Any]], None]) -> None:
         """Enter the members in the place of a learner that has died.
@@ -393,11 +383,6 @@ class ProcessGroupDriver:
         place = position(self)
         place.opened, place.joined = state["queue"], state["reading"]
         self._told = self.members
-
-    def _end_step(self) -> None:
-        """Serve a replacement that has asked for this learner's state."""
-        if self._state_server is not None:
-            self._state_server.end_step(self._joinable)
 
     def _joinable(self) -> dict[str, Any]:
         place, live = position(self), self._liveness

@@ -65,9 +65,7 @@ def on_stop_signal(
     one's process group. A signal to the group, as by `timeout` or torchrun, would kill
     them, and PyTorch makes an error of their death. They end with this process.
 
-    Args:
-        request: Is called with the name of a signal.
-        signals: The signals.
+    `request` is called with the name of the signal.
     """
     handle = _Handler(request)
     main = threading.current_thread() is threading.main_thread()
@@ -86,8 +84,7 @@ def on_stop_signal(
 def interrupt_in_a_line(where: str) -> None:
     """Let a KeyboardInterrupt that ends the process print a line, and no traceback.
 
-    Args:
-        where: Who is interrupted, in words.
+    The line begins with `where`: who is interrupted, in words.
     """
     before = sys.excepthook
 

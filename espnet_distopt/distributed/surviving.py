@@ -81,14 +81,7 @@ class Attempt:
 
 
 class SurvivingCollectives:
-    """Carries out collectives among those who live.
-
-    Args:
-        groups: the process groups.
-        collectives: carries out a collective in a group.
-        watch: the training thread's connection to the store.
-        meetings: the meetings of the living.
-        waiting: what is done on a change of the members.
+    """Carries out collectives among those who live, on the training thread.
 
     Attributes:
         agreed: those on whom all of them agree to take part in the next collective.
@@ -114,12 +107,7 @@ class SurvivingCollectives:
             self._store = watch.store.clone()
 
     def begin(self, effect: GroupCollective, late: bool = False) -> Attempt:
-        """Begin a collective.
-
-        Args:
-            effect: the collective.
-            late: whether the training goes on before it waits for the result.
-        """
+        """Begin a collective; `late` if the training goes on before it waits for it."""
         members = self.agreed
         if effect.ranks is not None:
             members = Members(self._watch.liveness.members.version, effect.ranks)
@@ -279,12 +267,7 @@ class SurvivingCollectives:
         return attempt.result
 
     def _in_vain(self, name: str, members: Members) -> str | None:
-        """Return why it is in vain to wait for this learner's part; None if not.
-
-        Args:
-            name: the name of the attempt.
-            members: those that take part in it.
-        """
+        """Return why it is in vain to wait for the part of an attempt; None if not."""
         why = in_vain(self._watch.liveness, members.ranks)
         key, store = keys.decided(name), self._watch.store
         if why is None and store.check([key]) and bytes(store.get(key)) == _ABORT:

@@ -1,6 +1,6 @@
 """Which nodes node 0 waits for at the end."""
 
-from espnet_distopt.launch.ends import Ends
+from espnet_distopt.launch.verdict import Ends
 from espnet_distopt.launch.plan import Plan
 from espnet_distopt.launch.verdict import Life
 
