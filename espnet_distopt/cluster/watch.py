@@ -49,11 +49,8 @@ class JobWatch:
     def until_end(self, out: TextIO = sys.stdout, errors: TextIO = sys.stderr) -> int:
         """Wait until the job has ended, and return its exit status.
 
-        If the job fails, the reason is printed. Ctrl-C cancels the job.
-
-        Args:
-            out: Gets the line that shows the job's state.
-            errors: Gets the reason of a failure.
+        A line in `out` shows the job's state; `errors` gets the reason of a failure.
+        Ctrl-C cancels the job.
 
         Raises:
             KeyboardInterrupt: The user pressed Ctrl-C, and the job was cancelled.

@@ -25,8 +25,7 @@ Check = Callable[[], None]
 class WakeUp:
     """One thread's waits for sockets, which other threads interrupt by `wake`.
 
-    A byte in a pipe to itself ends the wait, so that a wake-up between two waits is not
-    lost.
+    A byte in a pipe to itself ends a wait, so none between two waits is lost.
     """
 
     def __init__(self) -> None:

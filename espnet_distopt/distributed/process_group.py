@@ -40,10 +40,11 @@ from espnet_distopt.core.effects import (
 )
 from espnet_distopt.core.membership import Meeting, Members
 from espnet_distopt.core.open_queues import position
+from espnet_distopt.core.protocols import Membership
 from espnet_distopt.distributed import keys
 from espnet_distopt.distributed.collectives import Collectives, InFlight
 from espnet_distopt.distributed.earlier import keep, next_session
-from espnet_distopt.distributed.gossip import GossipSide
+from espnet_distopt.distributed.gossip import Gossip
 from espnet_distopt.distributed.groups import Groups
 from espnet_distopt.distributed.joining import StateServer, enter
 from espnet_distopt.distributed.launch_variables import LAZY, LAZY_GROUP
@@ -77,6 +78,7 @@ class ProcessGroupDriver:
         per_node: the number of learners on each machine, as the launcher says; None if
             it does not say so, or if the machines have unequal numbers.
         joins: whether this learner replaces one that has died, and has not joined yet.
+        store: the rendezvous store, for the training thread; one of its own if alone.
         record: the sections of the algorithm's programs that have run in epochs, in
             their order, for tests that repeat them; None if they are not kept.
         spent: seconds that the training thread has spent in collectives ("comm_time")
@@ -87,7 +89,7 @@ class ProcessGroupDriver:
         self.spent: defaultdict[str, float] = defaultdict(float)
         self.record: list[tuple[str, Any]] | None = [] if recording else None
         self.rank, self.size = 0, 1
-        self._gossip: GossipSide | None = None
+        self._gossip: Gossip | None = None
         self._liveness: Liveness | None = None
         self._groups: Groups | None = None
         self._surviving: SurvivingCollectives | None = None
@@ -102,7 +104,8 @@ class ProcessGroupDriver:
             self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self._told = Members.everybody(self.size)
         self.per_node = learners_per_node(self.size, os.environ)
-        self._store: SharedStore = HashStore()
+        self.store: SharedStore = HashStore()
+        self._membership = Membership(self.store, self.rank, self.size)
         if self.size > 1:
             try:
                 self._connect(silence)
@@ -131,11 +134,12 @@ class ProcessGroupDriver:
         self._liveness = live = Liveness(
             store, self.rank, self.size, silence, number, before
         )
-        keep(opening, live.membership)
+        self._membership = live.membership
+        keep(opening, self._membership)
         self.joins = number > 0
         self._watch = Watch(live, store)
-        self._store = self._watch.store
-        self._gossip = GossipSide(
+        self.store = self._watch.store
+        self._gossip = Gossip(
             live,
             store,
             self._monitor,
@@ -220,17 +224,11 @@ class ProcessGroupDriver:
         surviving = self._surviving
         if surviving is None or not isinstance(effect, GroupCollective):
             return self._collectives.begin(effect)
-        if not self._survives(effect):
+        if effect.ranks is not None and self._unit.issuperset(effect.ranks):
+            # Those of one unit, as the learners of a node, are lost together.
             return self._collectives.begin(effect)
         with self._watch.asking("a collective"):
             return surviving.begin(effect, late)
-
-    def _survives(self, effect: GroupCollective) -> bool:
-        """Return whether the loss of some of its learners leaves others.
-
-        Those of one unit, as the learners of a node, are lost together.
-        """
-        return effect.ranks is None or not self._unit.issuperset(effect.ranks)
 
     def _wait(self, handle: InFlight | Attempt) -> Tensor | None:
         if isinstance(handle, InFlight):
@@ -269,11 +267,6 @@ class ProcessGroupDriver:
         with self._watch.asking(what):
             return Meeting(bool(self._watch.store.check([pause])), met)
 
-    @property
-    def store(self) -> SharedStore:
-        """The rendezvous store, for the training thread; one of its own if alone."""
-        return self._store
-
     @contextmanager
     def asking(self, what: str) -> Generator[None, None, None]:
         """Inside, the store is asked: it takes time, and the store may be gone.
@@ -302,18 +295,16 @@ class ProcessGroupDriver:
     @property
     def members(self) -> Members:
         """The learners that live, as this one knows by now."""
-        if self._liveness is None:
-            return Members.everybody(self.size)
-        return self._liveness.members
+        return self._membership.members
 
     def incarnation(self, rank: int) -> int:
         """Return how often a learner of `rank` was started before the present one."""
-        return self._liveness.membership.incarnation(rank) if self._liveness else 0
+        return self._membership.incarnation(rank)
 
     @property
     def dead(self) -> Mapping[int, int]:
         """For each other learner that has died: how often it was started before."""
-        return self._liveness.membership.dead if self._liveness else {}
+        return self._membership.dead
 
     def _tell(self, members: Members) -> None:
         """Tell the algorithm of newer members."""
@@ -338,13 +329,8 @@ class ProcessGroupDriver:
             return
         self._change, self._unit = change, set(lost_with(self.rank))
         if self._surviving is None:
-            self._surviving = SurvivingCollectives(
-                self._groups,
-                self._collectives,
-                self._watch,
-                self._meetings,
-                self._waiting,
-            )
+            tools = self._collectives, self._watch, self._meetings, self._waiting
+            self._surviving = SurvivingCollectives(self._groups, *tools)
         self._liveness.survive(lost_with, remark)
         if not self.joins:  # A replacement has met nobody yet.
             announce_survival()
@@ -385,11 +371,11 @@ class ProcessGroupDriver:
         self._told = self.members
 
     def _joinable(self) -> dict[str, Any]:
-        place, live = position(self), self._liveness
+        place = position(self)
         return {
             "round": self._gossip.rounds if self._gossip else 0,
             "barriers": self._barriers,
-            "incarnations": live.membership.incarnations if live else {},
+            "incarnations": self._membership.incarnations,
             "queue": place.to_join(),
             "reading": place.reading,
             "learner": self._state(),

@@ -18,10 +18,6 @@ def write_out(stream: TextIO, data: bytes) -> None:
 
     A launcher whose terminal is gone has learners that still save their state.
 
-    Args:
-        stream: `sys.stdout` or `sys.stderr`.
-        data: whole lines.
-
     Raises:
         OSError: it cannot be written for another reason.
     """

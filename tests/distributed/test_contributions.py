@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 import torch
 from processes import launch
-from torch import Tensor, nn
+from torch import Tensor
 
 from espnet_distopt.core.effects import AllGather, AllReduceMean, Broadcast
 from espnet_distopt.distributed import contributions
 from espnet_distopt.distributed.collectives import Collectives, InFlight
 from espnet_distopt.distributed.contributions import Contribution, contribution
-from espnet_distopt.distributed.process_group import ProcessGroupDriver
-from espnet_distopt.session import Session
 from tests.distributed.forgotten import Forgotten
+from tests.sessions import session
 
 SLICES = 5
 ELEMENTS = 4
@@ -93,10 +92,7 @@ def average(deaths: dict[int, int], posted: bool) -> list[float]:
         posted: whether they die when they have begun to send it.
     """
     slice_smaller()
-    model = nn.Linear(len(numbers()), 1, bias=False, dtype=torch.float64)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    driver = ProcessGroupDriver(silence=3.0)
-    with Session(model, optimizer, "local_sgd", driver, period=1) as run:
+    with session("local_sgd", len(numbers()), period=1) as run:
         run.learner.params.fill_(4.0**run.learner.rank)
         if run.learner.rank in deaths:
             die_in_slice(deaths[run.learner.rank], posted)
@@ -162,10 +158,7 @@ def fail_once(rank: int, number: int) -> list[float]:
         if watched and next(calls) == number:
             raise RuntimeError("Connection closed by peer")
 
-    model = nn.Linear(len(numbers()), 1, bias=False, dtype=torch.float64)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    driver = ProcessGroupDriver(silence=3.0)
-    with Session(model, optimizer, "local_sgd", driver, period=1) as run:
+    with session("local_sgd", len(numbers()), period=1) as run:
         watched = run.learner.rank == rank
         Collectives.complete = failing  # type: ignore[method-assign]
         run.learner.params.copy_(numbers() * (run.learner.rank + 1))
@@ -203,10 +196,7 @@ def forget_once(number: int, options: dict[str, int]) -> list[float]:
     def fail() -> Tensor:
         raise RuntimeError("Connection closed by peer")
 
-    model = nn.Linear(len(numbers()), 1, bias=False, dtype=torch.float64)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    driver = ProcessGroupDriver(silence=3.0)
-    with Session(model, optimizer, "local_sgd", driver, **options) as run:
+    with session("local_sgd", len(numbers()), **options) as run:
         run.learner.params.copy_(numbers() * (run.learner.rank + 1))
         Collectives.begin_in = begin  # type: ignore[method-assign]
         for _ in range(options["period"] + options.get("delay", 0)):

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -62,6 +63,10 @@ class Launched:
         own, child = (self.directory / f"{rank}.pids").read_text().split()
         return int(own), int(child)
 
+    def all_pids(self, size: int) -> list[int]:
+        """Return the pids of all learners, and of their children."""
+        return [pid for rank in range(size) for pid in self.pids(rank)]
+
     def kill(self, rank: int, number: int = signal.SIGKILL) -> None:
         """Kill a learner by a signal."""
         os.kill(self.pids(rank)[0], number)
@@ -96,6 +101,13 @@ class Launched:
                 ):
                     found.append(int(folder.name))
         return found
+
+
+def begun(directory: Path, size: int, *options: str, **more: Any) -> Launched:
+    """Start learners on one node; return when all have begun."""
+    run = Launched(directory, "--nproc", str(size), *options, **more)
+    run.began(*(f"{rank}.0" for rank in range(size)))
+    return run
 
 
 def environment() -> dict[str, str]:

@@ -28,13 +28,17 @@ FAILED = (
 """The verdict, whichever learner has ended first."""
 
 
-@pytest.mark.parametrize("algorithm", ["adpsgd", "bmuf", "allreduce"])
+@pytest.mark.parametrize(
+    ("algorithm", "restarts"),
+    [("adpsgd", "0"), ("bmuf", "0"), ("bmuf", "1"), ("allreduce", "0")],
+)
 def test_an_exception_in_one_learner_ends_the_run(
-    tmp_path: Path, algorithm: str
+    tmp_path: Path, algorithm: str, restarts: str
 ) -> None:
+    """A learner that joins in its place would make good for it; none can join bmuf."""
+    options = ("--nproc", "2", "--restarts", restarts)
     what = f"{algorithm} raises"
-    run = Launched(tmp_path, "--nproc", "2", program=PROGRAM, what=what)
-    code, _, err = run.ended()
+    code, _, err = Launched(tmp_path, *options, program=PROGRAM, what=what).ended()
     assert code == 1
     assert err.count(SHOWN) == 1, "\n".join(err)
     assert err[-1] in FAILED
@@ -90,15 +94,6 @@ def test_what_is_started_again_must_end_well_at_last(
     assert f"launch: learner 1 on {HOST} ended with status 1 {again}" in err
     if expected:
         assert err[-1] in FAILED
-
-
-def test_a_failure_that_no_other_process_can_mend_ends_the_run(tmp_path: Path) -> None:
-    """A learner that joins in its place would make good for it; none can join bmuf."""
-    options = ("--nproc", "2", "--restarts", "1")
-    run = Launched(tmp_path, *options, program=PROGRAM, what="bmuf raises")
-    code, _, err = run.ended()
-    assert code == 1, "\n".join(err)
-    assert err[-1] in FAILED
 
 
 def test_a_learner_that_the_others_have_given_up_is_lost(tmp_path: Path) -> None:

@@ -95,10 +95,7 @@ class Ema(Use):
         self.expected: list[Tensor] = []
 
     def step(self, turn: Turn) -> None:
-        self.optimizer.zero_grad()
-        turn.backward(self.loss(turn))
-        self.optimizer.step()
-        turn.stepped()
+        super().step(turn)
         self.follow()
         if turn.k in (4, 8):
             own = [p.detach().clone() for p in self.model.parameters()]
@@ -271,22 +268,3 @@ class Again(Use):
         if turn.k == 6:
             turn.reopen()
         super().step(turn)
-
-
-ROWS: list[type[Use]] = [
-    Compiled,
-    CompiledFirst,
-    Rnn,
-    BatchNorm,
-    SyncBatchNorm,
-    Parametrized,
-    Ema,
-    Copies,
-    Ddp,
-    Fsdp,
-    Moved,
-    ModelLoaded,
-    Restarted,
-    Gan,
-    Again,
-]
