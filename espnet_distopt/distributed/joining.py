@@ -136,32 +136,23 @@ def enter(
     Raises:
         PeerLostError: the others have ended, or give this learner up.
     """
+    own = liveness.membership.name(liveness.rank)
     _refuse_before_begin(liveness)
     while True:
         state = _fetch(liveness, watch)
         try:
             take(state["learner"])
         except JoinLater:
-            _announce(liveness)
+            announce_joined(own)
             _await_next_epoch(liveness, watch, state["round"])
             continue
         liveness.membership.learn(state["incarnations"])
         with watch.asking("joining"):
             liveness.await_lease()
             joined = liveness.membership.join(watch.store, state["round"])
-        _announce(liveness)
+        announce_joined(own)
         if joined:
             return state
-
-
-def _announce(liveness: Liveness) -> None:
-    """Tell the launcher that this learner has joined, or waits for a member.
-
-    It does not hang then, and the launcher shall not kill it. It waits as long for a
-    member that makes no step as that one's validation takes.
-    """
-    number = liveness.membership.incarnation(liveness.rank)
-    announce_joined(liveness.rank, number)
 
 
 def _refuse_before_begin(liveness: Liveness) -> None:
@@ -206,7 +197,7 @@ def _fetch(liveness: Liveness, watch: Watch) -> State:
                 return state
             waits = True
         if waits:
-            _announce(liveness)
+            announce_joined(liveness.membership.name(liveness.rank))
             liveness.wait_for_note(LOOK)
         liveness.pause()
 
@@ -261,7 +252,7 @@ def _ask(
 
         def check() -> None:
             watch.check("joining")
-            _announce(liveness)
+            announce_joined(liveness.membership.name(liveness.rank))
             if peer not in liveness.members.ranks:
                 raise ConnectionError(f"learner {peer} is lost")
 

@@ -86,14 +86,21 @@ def survival_announced() -> bool:
     return bool(_store().check([keys.SURVIVES]))
 
 
-def announce_joined(rank: int, incarnation: int) -> None:
-    """Tell the launcher, once, that a replacement has joined, or will do so."""
+def announce_joined(learner: str) -> None:
+    """Tell the launcher, once, that a replacement has joined, or waits for a member.
+
+    It does not hang then, and the launcher shall not kill it. It waits as long for a
+    member that makes no step as that one's validation takes.
+
+    Args:
+        learner: its name (`learner_name`).
+    """
     if INCARNATION not in os.environ:
         return
-    store, own = _store(), learner_name(rank, incarnation)
+    store = _store()
     known = store.get(keys.JOINED).decode() if store.check([keys.JOINED]) else ""
-    if own not in known.split():
-        store.append(keys.JOINED, f"{own} ")
+    if learner not in known.split():
+        store.append(keys.JOINED, f"{learner} ")
 
 
 def is_started_again() -> bool:

@@ -183,8 +183,7 @@ class Pairs:
         self._peer_listener = PeerListener(liveness, watch, self.wakeup)
         self._invited: dict[int, Channel] = {}
         self._inviting: dict[int, Channel] = {}
-        self._peer: int | None = None
-        self._incarnation = 0
+        self._peer, self._incarnation = -1, 0  # Of the exchange under way, or the last.
         self._exchange: tuple[Channel, int, bool] | None = None
         self._count = 0
         liveness.listeners.append(self.wakeup.wake)
@@ -213,7 +212,8 @@ class Pairs:
             channel = self._invited.get(peer)
             if channel is None or channel.incarnation != self._incarnation:
                 self._break(peer, None)  # It leads to one that has been replaced.
-                channel = self._connect(peer)
+                connection = self._peer_listener.connect(peer, self._check)
+                self._invited[peer] = channel = self._channel(connection, peer)
             channel.send(Header(Kind.INVITE, epoch, self._count))
             channel.await_reply()
         except DroppedError:
@@ -223,11 +223,6 @@ class Pairs:
             self._break(peer, error)
             return
         self._exchange = channel, self._count, True
-
-    def _connect(self, peer: int) -> Channel:
-        connection = self._peer_listener.connect(peer, self._check)
-        self._invited[peer] = channel = self._channel(connection, peer)
-        return channel
 
     # The passive side
 
@@ -324,7 +319,7 @@ class Pairs:
     def _swap_as_active(
         self, channel: Channel, header: Header, sent: memoryview, received: memoryview
     ) -> bool:
-        peer, asked = self._current_peer(), False
+        peer, asked = self._peer, False
         try:
             channel.swap(header, sent, received)
             asked = True
@@ -342,7 +337,7 @@ class Pairs:
     def _swap_as_passive(
         self, channel: Channel, header: Header, sent: memoryview, received: memoryview
     ) -> bool:
-        peer, verdict = self._current_peer(), Kind.ABORT
+        peer, verdict = self._peer, Kind.ABORT
         channel.verdict = header.number, verdict
         try:
             channel.swap(header, sent, received)
@@ -389,10 +384,6 @@ class Pairs:
         self._incarnation = self._liveness.membership.incarnation(peer)
         self._peer, self._exchange = peer, None
 
-    def _current_peer(self) -> int:
-        assert self._peer is not None
-        return self._peer
-
     def _check(self) -> None:
         """Raise if a wait for the current peer has become pointless.
 
@@ -401,8 +392,6 @@ class Pairs:
             PeerLostError: the run has ended, or goes on without this learner.
         """
         self._watch.check("an exchange")
-        if self._peer is None:
-            return
         live = self._liveness
         replaced = live.membership.incarnation(self._peer) != self._incarnation
         if replaced or self._peer not in live.members.ranks:

@@ -55,7 +55,7 @@ from espnet_distopt.distributed.launcher import (
     learners_per_node,
 )
 from espnet_distopt.distributed.liveness import Liveness
-from espnet_distopt.distributed.meetings import Meetings, Waiting
+from espnet_distopt.distributed.meetings import Meetings
 from espnet_distopt.distributed.surviving import Attempt, SurvivingCollectives
 from espnet_distopt.distributed.watch import Watch, explain, of_network
 from espnet_distopt.errors import STOPPED, InputError, PeerLostError, in_words
@@ -148,8 +148,7 @@ class ProcessGroupDriver:
             self.record,
         )
         # The heartbeat's thread never waits; it has no connection to be severed.
-        self._waiting = Waiting(live, store.clone())
-        self._meetings = Meetings(self._watch, self._waiting)
+        self._meetings = Meetings(self._watch, store.clone())
         self._groups = Groups(self.rank, self.size, self._watch, self._meetings.meet)
 
     # Programs
@@ -329,8 +328,9 @@ class ProcessGroupDriver:
             return
         self._change, self._unit = change, set(lost_with(self.rank))
         if self._surviving is None:
-            tools = self._collectives, self._watch, self._meetings, self._waiting
-            self._surviving = SurvivingCollectives(self._groups, *tools)
+            self._surviving = SurvivingCollectives(
+                self._groups, self._collectives, self._watch, self._meetings
+            )
         self._liveness.survive(lost_with, remark)
         if not self.joins:  # A replacement has met nobody yet.
             announce_survival()

@@ -44,7 +44,7 @@ from espnet_distopt.distributed.contributions import Contribution, contribution
 from espnet_distopt.distributed.gloo import Job, in_vain
 from espnet_distopt.distributed.groups import Groups
 from espnet_distopt.distributed.liveness import Store
-from espnet_distopt.distributed.meetings import Meetings, Waiting
+from espnet_distopt.distributed.meetings import Meetings
 from espnet_distopt.distributed.watch import Watch, of_network
 from espnet_distopt.errors import PeerLostError, message
 
@@ -93,14 +93,12 @@ class SurvivingCollectives:
         collectives: Collectives,
         watch: Watch,
         meetings: Meetings,
-        waiting: Waiting,
     ) -> None:
         self.agreed = Members.everybody(len(groups.everybody))
         self._groups = groups
         self._collectives = collectives
         self._watch = watch
         self._meetings = meetings
-        self._waiting = waiting
         self._numbers: Counter[str] = Counter()
         self._over: defaultdict[str, list[str]] = defaultdict(list)
         with watch.liveness.connections.opening():
@@ -210,7 +208,7 @@ class SurvivingCollectives:
             return self._carry_out(attempt)
         what = attempt.handle.what if attempt.handle else "a collective"
         store = self._watch.store
-        with self._waiting.until(follow), self._watch.asking(what):
+        with self._meetings.following(follow), self._watch.asking(what):
             follow(store)
             result = self._carry_out(attempt)
             if result is None:
