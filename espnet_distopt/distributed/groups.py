@@ -337,7 +337,14 @@ class Groups:
         if (why := vain()) is not None:
             raise RuntimeError(why)
         host = self._host if backend == "gloo" else None
-        build = functools.partial(self._build, backend, store, ranks, device, host)
+        place, limit = (ranks.index(self._rank), len(ranks)), _time_limit()
+
+        def build() -> Group:
+            if backend == "nccl":
+                assert device is not None
+                return NcclGroup(store, *place, device, limit)
+            return make_group(store, *place, limit, host)
+
         made = _Construction(lambda: self._adopted(build, store, name, ranks, own))
         self.waiter.wait([made], vain)
         if isinstance(made.group, NcclGroup):
@@ -347,20 +354,6 @@ class Groups:
         if (why := vain()) is not None:
             raise RuntimeError(why)
         return made.group
-
-    def _build(
-        self,
-        backend: str,
-        store: Store,
-        ranks: tuple[int, ...],
-        device: torch.device | None,
-        host: str | None,
-    ) -> Group:
-        place, limit = ranks.index(self._rank), _time_limit()
-        if backend == "nccl":
-            assert device is not None
-            return NcclGroup(store, place, len(ranks), device, limit)
-        return make_group(store, place, len(ranks), limit, host)
 
     def _adopted(
         self,

@@ -33,13 +33,9 @@ def nobody_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def master() -> Any:
-    return dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-
-
-@pytest.fixture
-def store(master: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+def store(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(liveness, "BEAT", 0.03)
+    master = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     return dist.PrefixStore("test", master)
 
 
@@ -77,15 +73,6 @@ def test_waiting_in_a_file_store_outlasts_its_slices(tmp_path: Path) -> None:
 def freeze(one: Liveness) -> None:
     """Stop a heartbeat as a process that is stopped does: without a word."""
     one._stop.set()
-
-
-def test_a_silent_peer_is_named(store: Any, pair: list[Liveness]) -> None:
-    freeze(pair[1])
-    with pytest.raises(
-        PeerLostError,
-        match=r"learner 0: an exchange has failed: learner 1 has been silent .* log",
-    ):
-        Watch(pair[0], store).wait_for("never", WHAT)
 
 
 def test_one_that_has_left_is_missed_by_who_waits_for_it(
@@ -208,13 +195,6 @@ class Frozen:
     def __getattr__(self, name: str) -> Any:
         self._released.wait()
         return getattr(self._store, name)
-
-
-def test_a_lost_store_is_said_to_be(master: Any, pair: list[Liveness]) -> None:
-    pair[0]._store = Gone()
-    assert "the rendezvous store is gone" in str(pair[0].wait_for_note(5))
-    lost = explain(pair[0], RuntimeError("closed"), WHAT)
-    assert str(lost).startswith("learner 0: an exchange has failed: the rendezvous")
 
 
 class Gone:
@@ -395,12 +375,15 @@ def test_a_wait_of_the_main_thread_can_be_interrupted(
     signal.signal(signal.SIGUSR2, before)
 
 
-def test_foreign_connections_are_left_alone(store: Any, pair: list[Liveness]) -> None:
+def test_a_silent_peer_is_named_and_foreign_connections_are_left_alone(
+    store: Any, pair: list[Liveness]
+) -> None:
     own, foreign = socket.socketpair(), socket.create_server(("127.0.0.1", 0))
     client = socket.create_connection(foreign.getsockname())
     server, _ = foreign.accept()
     freeze(pair[1])
-    with pytest.raises(PeerLostError):
+    said = r"learner 0: an exchange has failed: learner 1 has been silent .* its log"
+    with pytest.raises(PeerLostError, match=said):
         Watch(pair[0], store).wait_for("never", WHAT)
     client.sendall(b"through")
     assert server.recv(7) == b"through"

@@ -303,22 +303,6 @@ def test_who_stops_as_agreed_does_not_fail_the_others() -> None:
     assert launch(2, stop_as_agreed, timeout=20) == [f"stopped with {STOPPED}"] * 2
 
 
-def two_sessions() -> list[float]:
-    means = []
-    for algorithm in ("adpsgd", "adpsgd", "bmuf"):
-        with session(algorithm, lr=0.1) as run:
-            for _ in range(5):
-                step(run)
-            with run.consensus():
-                means.append(run.learner.params.item())
-    return means
-
-
-def test_one_session_after_another() -> None:
-    first, second = launch(2, two_sessions, timeout=20)
-    assert first == second
-
-
 def distance() -> tuple[float, float]:
     with session("adpsgd", from_consensus=True) as run:
         place(run, 1.0 + 2 * run.learner.rank)

@@ -20,7 +20,11 @@ STARTED: list[subprocess.Popen[str]] = []
 
 
 class Launched:
-    """A launcher that was started in a folder, and its workers."""
+    """A launcher that was started in a folder, and its workers.
+
+    They are those of `command`; or else of `program`, which is told of the folder and
+    `what` to do. Their output is appended to `log`, or goes to pipes or `output`.
+    """
 
     def __init__(
         self,
@@ -28,12 +32,15 @@ class Launched:
         *options: str,
         what: str = "",
         program: str = WORKER,
+        command: Sequence[str] = (),
         launcher: Sequence[str] = ("-m", "espnet_distopt.bin.launch"),
-        output: int = subprocess.PIPE,
+        output: Any = subprocess.PIPE,
+        log: Path | None = None,
         variables: Mapping[str, str] | None = None,
     ) -> None:
-        self.directory = directory
-        words = [program, str(directory), *what.split()]
+        self.directory, self._log = directory, log
+        words = command or [program, str(directory), *what.split()]
+        output = log.open("ab") if log else output
         self.process = subprocess.Popen(
             [sys.executable, *launcher, *options, *words],
             cwd=directory,
@@ -47,12 +54,16 @@ class Launched:
 
     def until(self, what: Callable[[], object]) -> None:
         """Wait until something holds, while the launcher runs."""
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + (300 if self._log else 120)
         while not what():
             if self.process.poll() is not None:
-                raise AssertionError(self.process.communicate())
-            assert time.monotonic() < deadline, "waited in vain"
+                raise AssertionError(self.process.communicate(), self.logged())
+            assert time.monotonic() < deadline, f"waited in vain {self.logged()}"
             time.sleep(0.02)
+
+    def logged(self) -> str:
+        """Return the end of the log, if there is one."""
+        return self._log.read_text()[-3000:] if self._log else ""
 
     def began(self, *names: str) -> None:
         """Wait until processes have begun, each named RANK.INCARNATION."""

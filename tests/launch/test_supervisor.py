@@ -255,15 +255,6 @@ def test_only_slurm_limits_the_time_of_a_stop_in_its_step(
     assert run.ended()[0] == (STOPPED if variables else 137)
 
 
-@pytest.mark.parametrize("on_death", ["continue", "end"])
-def test_learners_that_stop_by_themselves(tmp_path: Path, on_death: str) -> None:
-    run = begun(tmp_path, 2, "--on-death", on_death)
-    run.tell_end(75, rank=1)
-    run.reaped(1)
-    run.tell_end(75)
-    assert run.ended()[::2] == (75, [])
-
-
 def test_ctrl_c_ends_all(tmp_path: Path) -> None:
     run = begun(tmp_path, 2)
     pids = run.all_pids(2)

@@ -134,8 +134,12 @@ class Use:
     def loss(self, turn: Turn, number: int = 0) -> Tensor:
         """Return the loss of the step's batch `number`."""
         x, y = turn.batch(number)
-        output: Any = self.model(x)
-        return (output - y).square().mean()
+        return (self.output(turn, x) - y).square().mean()
+
+    def output(self, turn: Turn, x: Tensor) -> Tensor:
+        """Return the output of the model for inputs (n, 3)."""
+        output: Tensor = self.model(x)
+        return output
 
     def step(self, turn: Turn) -> None:
         """Make one step of the loop."""
