@@ -182,7 +182,8 @@ class Gossip:
     @property
     def over(self) -> bool:
         """Whether the gossip of this epoch has ended before its training."""
-        return self.thread is not None and not self.thread.is_alive()
+        thread = self.thread  # Another thread asks, and this epoch may just end.
+        return thread is not None and not thread.is_alive()
 
     def publish(self) -> None:
         """Tell the gossip that the training side has made a step; holds the monitor."""
