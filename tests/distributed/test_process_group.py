@@ -193,7 +193,10 @@ def lose(algorithm: str, victim: int, how: str) -> str:
 
 @pytest.mark.parametrize(
     ("algorithm", "victim"),
-    [("dpsgd", 0), ("dpsgd", 1), ("allreduce", 1), ("adpsgd", 0), ("adpsgd", 1)],
+    [
+        *(("dpsgd", 0), ("dpsgd", 1), ("allreduce", 1), ("d1d_model", 1)),
+        *(("adpsgd", 0), ("adpsgd", 1)),
+    ],
 )
 def test_an_exception_surfaces_in_the_other_with_its_text(
     algorithm: str, victim: int

@@ -61,26 +61,6 @@ def test_an_exception_ends_the_learners_of_all_nodes(tmp_path: Path) -> None:
     assert said[-1] in FAILED
 
 
-def test_an_exception_ends_learners_that_have_another_launcher(tmp_path: Path) -> None:
-    """The others learn of it from the one that has failed."""
-    port = str(free_port())
-    words = [PROGRAM, str(tmp_path), "adpsgd", "raises"]
-    variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
-    both = [
-        subprocess.Popen(
-            [sys.executable, *words],
-            env=environment() | variables | {"RANK": str(rank)},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in (0, 1)
-    ]
-    said = [each.communicate(timeout=120)[1].splitlines() for each in both]
-    assert [each.returncode for each in both] == [1, 1]
-    assert said[0][-1].endswith(f"learner 1 ended with {TYPED}")
-    assert said[1].count(SHOWN) == 1
-
-
 @pytest.mark.parametrize(("times", "expected"), [(1, 0), (2, 1)])
 def test_what_is_started_again_must_end_well_at_last(
     tmp_path: Path, times: int, expected: int

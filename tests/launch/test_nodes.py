@@ -101,24 +101,20 @@ def alone(directory: Path, on_death: str) -> Launched:
 
 
 @pytest.mark.parametrize("on_death", ["continue", "end"])
-def test_ctrl_c_ends_a_node_that_waits_for_one_that_never_comes(
-    tmp_path: Path, on_death: str
+@pytest.mark.parametrize("ends", [130, 7])
+def test_a_node_that_waits_for_one_that_never_comes_can_end(
+    tmp_path: Path, on_death: str, ends: int
 ) -> None:
+    """By Ctrl-C, or when its learners fail."""
     run = alone(tmp_path, on_death)
-    run.process.send_signal(signal.SIGINT)
+    if ends == 130:
+        run.process.send_signal(signal.SIGINT)
+    else:
+        run.tell_end(ends)
     status, _, err = run.ended(30)
-    assert (status, err[-1]) == (130, "launch: stopped by Ctrl-C")
-
-
-@pytest.mark.parametrize("on_death", ["continue", "end"])
-def test_deaths_end_a_node_that_waits_for_one_that_never_comes(
-    tmp_path: Path, on_death: str
-) -> None:
-    run = alone(tmp_path, on_death)
-    run.tell_end(7)
-    status, _, err = run.ended(30)
-    assert status == 7
-    assert "the run failed: learner" in err[-1]
+    assert status == ends
+    said = "stopped by Ctrl-C" if ends == 130 else "the run failed: learner"
+    assert said in err[-1]
 
 
 def test_a_node_that_comes_late_is_awaited(tmp_path: Path) -> None:

@@ -75,19 +75,6 @@ def test_a_slow_learner_is_stopped_and_continued(tmp_path: Path) -> None:
     assert run.ended()[0] == 0
 
 
-def test_a_death_ends_the_others(tmp_path: Path) -> None:
-    run = begun(tmp_path, 3, *END, what="deaf")
-    pids = run.all_pids(3)
-    run.kill(1)
-    status, _, err = run.ended()
-    assert status == 137
-    assert err == [
-        f"launch: learner 1 on {HOST} was killed by SIGKILL: the others are ended",
-        f"launch: the run failed: learner 1 on {HOST} was killed by SIGKILL",
-    ]
-    assert all_gone(*pids)
-
-
 def test_a_death_just_after_the_word_that_the_others_survive(tmp_path: Path) -> None:
     """The launcher looks into the store twice a second, and once more for a death."""
     run = Launched(tmp_path, "--nproc", "2", program=str(HERE / "survives.py"))
@@ -116,17 +103,29 @@ def test_the_others_go_on(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("failed", [5, 255])
-def test_no_other_goes_on_when_a_program_fails(tmp_path: Path, failed: int) -> None:
-    """It has not been lost: what it has met, the others may have met unnoticed."""
-    run = begun(tmp_path, 3, *CONTINUE)
+@pytest.mark.parametrize(
+    ("on_death", "failed", "how"),
+    [
+        (END, 137, "was killed by SIGKILL"),
+        # It has not been lost: what it has met, the others may have met unnoticed.
+        (CONTINUE, 5, "ended with status 5"),
+        (CONTINUE, 255, "ended with status 255"),
+    ],
+)
+def test_all_others_are_ended(
+    tmp_path: Path, on_death: tuple[str, ...], failed: int, how: str
+) -> None:
+    run = begun(tmp_path, 3, *on_death, what="deaf")
     pids = run.all_pids(3)
-    run.tell_end(failed, rank=1)
+    if failed == 137:
+        run.kill(1)
+    else:
+        run.tell_end(failed, rank=1)
     status, _, err = run.ended()
     assert status == failed
     assert err == [
-        f"launch: learner 1 on {HOST} ended with status {failed}: the others are ended",
-        f"launch: the run failed: learner 1 on {HOST} ended with status {failed}",
+        f"launch: learner 1 on {HOST} {how}: the others are ended",
+        f"launch: the run failed: learner 1 on {HOST} {how}",
     ]
     assert all_gone(*pids)
 
