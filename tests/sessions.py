@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD
 
+from espnet_distopt.core.effects import Effect
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
 from espnet_distopt.session import Session
 
@@ -37,3 +38,12 @@ def step(run: Session, loss: Callable[[Tensor], Tensor] = Tensor.sum) -> None:
     loss(x).backward()  # type: ignore[no-untyped-call]
     run.learner.optimizer.step()
     run.step()
+
+
+def perform(driver: ProcessGroupDriver, effect: Effect) -> Any:
+    """Run a program that yields one effect; return the effect's result."""
+
+    def program() -> Any:
+        return (yield effect)
+
+    return driver.run(program())

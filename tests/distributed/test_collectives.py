@@ -28,6 +28,7 @@ from espnet_distopt.core.effects import (
 )
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
 from espnet_distopt.errors import PeerLostError
+from tests.sessions import perform
 
 S = 1003
 
@@ -43,13 +44,6 @@ def rows(rank: int, size: int) -> Tensor:
 
 def others(rank: int, ranks: Sequence[int]) -> tuple[int, ...]:
     return tuple(other for other in ranks if other != rank)
-
-
-def perform(driver: ProcessGroupDriver, effect: Effect) -> Any:
-    def program() -> Any:
-        return (yield effect)
-
-    return driver.run(program())
 
 
 def within(driver: ProcessGroupDriver, ranks: tuple[int, ...] | None) -> list[Any]:

@@ -4,7 +4,6 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Generator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,7 +13,7 @@ import torch
 import torch.distributed as dist
 from processes import launch
 
-from espnet_distopt.core.effects import Effect, NeighbourAllGather
+from espnet_distopt.core.effects import NeighbourAllGather
 from espnet_distopt.core.membership import Members
 from espnet_distopt.distributed import gloo
 from espnet_distopt.distributed.collectives import TAG
@@ -23,7 +22,7 @@ from espnet_distopt.distributed.liveness import Liveness
 from espnet_distopt.errors import PeerLostError
 from tests.distributed.forgotten import Forgotten
 from tests.machines import emulated, on_two_machines
-from tests.sessions import session
+from tests.sessions import perform, session
 
 ONE, ANOTHER = "m1/7 127.0.0.1 4000", "m2/8 10.0.0.2 4000"
 
@@ -268,14 +267,10 @@ def half_sent() -> str:
             if driver.rank == 1:
                 driver._groups.messages.recv([tensor], 0, TAG)
                 os.kill(os.getpid(), signal.SIGKILL)
-            driver.run(exchange(tensor))
+            perform(driver, NeighbourAllGather(tensor, (1,)))
     except PeerLostError as error:
         return str(error)
     return "nothing noticed"
-
-
-def exchange(tensor: torch.Tensor) -> Generator[Effect, Any, Any]:
-    return (yield NeighbourAllGather(tensor, (1,)))
 
 
 @pytest.mark.processes
