@@ -1,7 +1,5 @@
 """The work queue: every item is dealt exactly once, whatever the learners do."""
 
-import os
-import signal
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -9,24 +7,14 @@ from itertools import chain, islice
 from typing import Any
 
 import pytest
-import torch
 import torch.distributed as dist
 from processes import launch
-from torch import nn
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
-from torch.optim import SGD
 
 from espnet_distopt import Session, WorkQueue
 from espnet_distopt.core.open_queues import position
-from espnet_distopt.distributed.process_group import ProcessGroupDriver
 from espnet_distopt.errors import InputError, PeerLostError
-
-
-def session(algorithm: str, **options: Any) -> Session:
-    model = nn.Linear(2, 1)
-    optimizer = SGD(model.parameters(), lr=0.1)
-    driver = ProcessGroupDriver(silence=3)
-    return Session(model, optimizer, algorithm, driver, **options)
+from tests.sessions import session, step
 
 
 def identity(items: Sequence[int]) -> Sequence[int]:
@@ -45,13 +33,6 @@ def test_one_learner_gets_all_in_their_order_and_may_stop() -> None:
     assert list(again.read(identity)) == []
     with pytest.raises(InputError, match=r"of 5 items for 1 groups .* not of 6 for 1"):
         WorkQueue(run, 6, state=queue.state_dict())
-
-
-def step(run: Session) -> None:
-    run.learner.optimizer.zero_grad()
-    run._model(torch.ones(1, 2)).sum().backward()
-    run.learner.optimizer.step()
-    run.step()
 
 
 class Pace:
@@ -168,22 +149,6 @@ def deal_in_lockstep() -> list[int]:
 
 def test_learners_that_step_together_all_get_everything() -> None:
     assert launch(2, deal_in_lockstep) == [[0, 1, 2, 3, 4]] * 2
-
-
-def die_in_the_middle() -> str:
-    run = session("allreduce")  # It does not survive a death.
-    try:
-        for number, _ in enumerate(WorkQueue(run, 10**6).read(identity)):
-            if run.learner.rank == 1 and number == 20:
-                os.kill(os.getpid(), signal.SIGKILL)
-            step(run)
-    except PeerLostError as error:
-        return str(error)
-    return "nobody missed it"
-
-
-def test_a_learner_that_dies_is_named() -> None:
-    assert "learner 1" in launch(2, die_in_the_middle, dying={1})[0]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Work queues of real processes: slow stores, several queues, learners that differ."""
+"""Work queues of real processes: several queues, learners that differ."""
 
 import re
 import time
@@ -8,47 +8,11 @@ from typing import Any
 
 import pytest
 from processes import launch
-from test_work_queue import identity, session
+from test_work_queue import identity
 
 from espnet_distopt import Session, WorkQueue
 from espnet_distopt.errors import InputError
-
-
-class Delayed:
-    """A store whose operations take some milliseconds, as over a network."""
-
-    def __init__(self, store: Any, seconds: float) -> None:
-        self._store = store
-        self._seconds = seconds
-
-    def __getattr__(self, name: str) -> Any:
-        time.sleep(self._seconds)
-        return getattr(self._store, name)
-
-
-def train(seconds: float) -> None:
-    """Take this long, and end when others do, who then all steal at the same moment."""
-    time.sleep(seconds - time.time() % 0.05)
-
-
-def take_over_a_slow_store(epochs: int, items: int) -> list[list[int]]:
-    with session("adpsgd") as run:
-        run.driver._store = Delayed(run.driver.store, 0.005)  # type: ignore[attr-defined]
-        slow = run.learner.rank == run.learner.size - 1
-        trained = []
-        for _ in range(epochs):
-            trained.append([])
-            for item in WorkQueue(run, items).read(identity):
-                trained[-1].append(item)
-                train(0.5 if slow else 0.05)
-        run.barrier()
-    return trained
-
-
-def test_over_a_slow_store_every_item_is_dealt_once() -> None:
-    results = launch(8, take_over_a_slow_store, 4, 40)
-    for epoch in zip(*results, strict=True):
-        assert Counter(chain(*epoch)) == Counter(range(40))
+from tests.sessions import session
 
 
 def take_in_turn(*runs: Session) -> list[list[int]]:
@@ -80,24 +44,6 @@ def test_three_queues_at_once_of_two_sessions_deal_everything() -> None:
     dealt_whole(launch(2, take_in_two_sessions))
     with session("adpsgd") as run, session("adpsgd") as other:
         dealt_whole([take_in_turn(run, other)])
-
-
-def keys_after_epochs() -> list[bool]:
-    with session("adpsgd") as run:
-        for _ in range(4):
-            for _ in WorkQueue(run, 6).read(identity):
-                pass
-        run.barrier()
-        store = run.driver.store
-        there = [store.check([f"work/{n}/share/0"]) for n in range(4)]
-        run.barrier()
-    return there
-
-
-def test_the_store_forgets_the_queues_of_earlier_epochs() -> None:
-    for there in launch(2, keys_after_epochs):
-        assert there[0] is False
-        assert there[3] is True
 
 
 def refused(run: Session, items: int, **options: Any) -> str:

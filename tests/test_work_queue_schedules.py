@@ -12,7 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -155,8 +155,8 @@ class Deaths:
     Attributes:
         ranks: the group; empty if nobody dies.
         repeat: whether others train on the item that it has begun.
-        delay: returns how long news of the death, the replacement, or news of it take;
-            None: all hear of the death at once, and nobody joins in its place.
+        delay: returns how long news of the death, the replacement, or news of it take,
+            in `test_work_queue_deaths`; None: nobody joins in its place.
         begun: the item that it was training on; None if it was loading.
         known: whether the others know of the death.
         in_time: whether one of the others was training then.
@@ -183,14 +183,14 @@ class Deaths:
 
     def at(self, drivers: Sequence[Driver], rank: int, item: int | None) -> None:
         """Die after so many moments: each time one loads items or begins with one."""
-        if rank not in self.ranks or self.replaced:
+        if rank not in self.ranks:
             return
         self._left[rank] -= 1
         if self._left[rank] < 0:
             self.begun, self.known = item, True
             for driver in drivers:
                 for each in self.ranks:
-                    driver.tell(each, None, self.delay() if self.delay else 0.0)
+                    driver.tell(each, None)
             raise Died
 
 
@@ -226,18 +226,8 @@ class Epochs:
     def _train(self, rank: int, items: int, deaths: Deaths) -> list[int]:
         trained: list[int] = []
         self._reading.add(rank)
-        try:
+        with suppress(Died):
             self._read(self.drivers[rank], rank, items, deaths, trained)
-        except Died:
-            self._reading.discard(rank)
-            if deaths.delay:
-                self.threads.sleep(deaths.delay())
-            if deaths.delay and self._reading:
-                new = self.drivers[rank].replacement()
-                deaths.replaced = True
-                for driver in self.drivers:
-                    driver.tell(rank, new.incarnation(rank), deaths.delay())
-                self._read(new, rank, items, deaths, trained)
         self._reading.discard(rank)
         return trained
 
@@ -365,35 +355,3 @@ def test_what_a_dead_group_has_taken_is_done_by_others(
         started = int(epochs.store.values["work/0/started"])
         assert started == len(dealt)  # a repeated one is counted anew
     assert late < schedules / 4
-
-
-@pytest.mark.parametrize("part", range(PARTS))
-def test_a_replacement_and_the_others_share_what_a_dead_learner_has_left(
-    pool: ThreadPoolExecutor, part: int
-) -> None:
-    """The others hear of the death and of the replacement late, each when it may."""
-    order = random.Random(part)
-    replaced = 0
-    schedules = math.ceil(SCHEDULES / PARTS / 2)
-    for _ in range(schedules):
-        nodes = order.randrange(2, 9)
-        epochs = Epochs(pool, nodes, 1, order)
-        items = order.randrange(nodes, 60)
-        mean = order.choice([0.01, 1.0, 10.0])
-        deaths = Deaths(
-            (order.randrange(nodes),),
-            order.randrange(12),
-            order.random() < 0.5,
-            lambda mean=mean: order.expovariate(1 / mean),
-        )
-        trained = epochs.run(items, deaths)
-        dealt = Counter(item for own in trained for item in own)
-        expected = Counter(range(items))
-        if deaths.repeat and deaths.begun is not None:
-            expected[deaths.begun] += 1
-        replaced += deaths.replaced
-        if deaths.replaced or deaths.in_time or not deaths.known:
-            assert dealt == expected
-        else:
-            assert dealt <= expected
-    assert replaced > schedules / 4

@@ -32,10 +32,9 @@ from dataclasses import replace
 from espnet_distopt.distributed.slurm_step import tasks_per_node, this_node
 from espnet_distopt.errors import InputError, one_line_errors
 from espnet_distopt.launch.plan import make_plan, network_variables
-from espnet_distopt.launch.policy import Policy
 from espnet_distopt.launch.program import resolve, split
 from espnet_distopt.launch.slowdown import parse_slow, slowed
-from espnet_distopt.launch.supervisor import Supervisor
+from espnet_distopt.launch.supervisor import Policy, Supervisor
 
 STOP_SECONDS = 30.0
 FLAGS = {"-h", "--help", "--label", "--share-gpu", "--share_gpu"}

@@ -48,15 +48,12 @@ def find_failure(log: Path) -> Failure:
 
 
 def first_failure(lines: Iterable[str]) -> Failure:
-    """Return the failure of the rank that failed first.
+    """Return the failure of the rank that failed first, by the lines of a log.
 
     If a signal ended the rank that the launcher reports first, it is this rank, which
     had no time to say anything. Else it is the rank whose traceback comes first. While
     it ends, other ranks notice that, and may end before it. A learner that was started
     again has not failed.
-
-    Args:
-        lines: The lines of the log.
     """
     tails: dict[int | None, deque[str]] = {}
     deaths: list[tuple[int, str, str]] = []
@@ -85,8 +82,8 @@ def first_failure(lines: Iterable[str]) -> Failure:
         tails.setdefault(rank, deque(maxlen=LAST_LINES)).append(text)
     if not deaths:
         node, how = tasks[0] if tasks else ("", "")
-        said = tails.get(traced, _longest(tails))
-        return Failure(None, node, how, list(said))
+        longest = tails.get(None) or max(tails.values(), key=len, default=())
+        return Failure(None, node, how, list(tails.get(traced, longest)))
     rank, node, how = deaths[0]
     if how.startswith("ended") and traced is not None:
         rank = traced
@@ -124,7 +121,3 @@ def _end_of(log: Path) -> str:
             return file.read().decode("utf-8", errors="replace")
     except OSError:
         return ""
-
-
-def _longest(tails: dict[int | None, deque[str]]) -> Iterable[str]:
-    return tails.get(None) or max(tails.values(), key=len, default=())

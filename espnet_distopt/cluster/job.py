@@ -62,11 +62,7 @@ class Record:
 
 
 def require_slurm() -> None:
-    """Check that Slurm's commands are there.
-
-    Raises:
-        InputError: Some are not; the message names them, and what to do.
-    """
+    """Raise InputError if commands of Slurm are missing; it says what to do."""
     programs = ("sbatch", "scontrol", "scancel")
     missing = [name for name in programs if shutil.which(name) is None]
     if missing:
@@ -91,9 +87,8 @@ def submit(script: Path) -> str:
 def query(job: str) -> list[Record] | None:
     """Return the record of a job, or those of the tasks of an array.
 
-    Returns:
-        The records; none if Slurm has forgotten the job, as it does some minutes after
-        its end. None if Slurm does not answer.
+    It is empty if Slurm has forgotten the job, as it does some minutes after its end,
+    and None if Slurm does not answer.
     """
     done = _slurm("scontrol", "show", "job", "--oneliner", job)
     if done.returncode != 0:

@@ -64,19 +64,16 @@ def batch_script(job: Job, settings: Settings, environ: Mapping[str, str]) -> st
     job.
 
     Several processes are learners. Slurm starts one task on each node, the launcher,
-    which starts the learners of the node and can start one again that has died.
-
-    Args:
-        job: The job.
-        settings: What the job asks for.
-        environ: The environment, from which the variables in `EXPORTED` are taken.
+    which starts the learners of the node and can start one again that has died. Of
+    `environ` it takes the variables in `EXPORTED`.
     """
     keep = settings.no_kill
     srun = ["srun", "--export=ALL", f"--kill-on-bad-exit={int(not keep)}"]
     srun += ["--no-kill"] if keep else []
     # From 22.05 on, Slurm does not hand this option from the job to its steps.
     srun += [f"--cpus-per-task={_cpus(settings)}"]
-    srun += _launcher(job, settings) if _several(settings) else []
+    if settings.nodes * settings.tasks_per_node > 1:
+        srun += _launcher(job, settings)
     head = "\n".join(
         f"#SBATCH {option}" for option in (*_options(job, settings), *settings.extra)
     )
@@ -108,10 +105,6 @@ def array_log(log: Path, task: int | str) -> Path:
 
 
 _WORD_JOB = re.compile(r"(?<![A-Za-z0-9])JOB(?![A-Za-z0-9])")
-
-
-def _several(settings: Settings) -> bool:
-    return settings.nodes * settings.tasks_per_node > 1
 
 
 def _cpus(settings: Settings) -> int:

@@ -18,25 +18,7 @@ STAGES = ("format", "stats", "lm", "train", "decode", "other")
 class Settings:
     """What the jobs of a stage ask for; None leaves it to the cluster's default.
 
-    Attributes:
-        partition: One partition, or several with commas between them.
-        account: The account that the time is charged to.
-        qos: The quality of service.
-        time: The time limit in Slurm's form: minutes, h:mm:ss or d-hh:mm:ss.
-        nodes: The number of machines.
-        tasks_per_node: The processes on each machine, which are the learners in
-            training.
-        cpus_per_task: The cores of each process.
-        gpus_per_node: The GPUs of each machine; 0 for none.
-        mem_per_cpu: The memory of each core in megabytes, or with a unit (`4G`).
-        constraint: Features that the machines must have.
-        extra: More options of sbatch, each a string such as `--exclude=n7`.
-        prologue: Shell lines that run before the command, such as `module load cuda`.
-        no_kill: Whether the job goes on when a node fails. That is of use to algorithms
-            that survive the loss of learners; else Slurm ends the job and requeues it.
-        requeues: How many times at most a job that was stopped starts again.
-        signal_seconds: How many seconds before the time limit the learners are told to
-            save their state.
+    The comments of conf/slurm.yaml say what each means.
     """
 
     partition: str | None = None
@@ -63,14 +45,10 @@ than asked for."""
 
 
 def read_settings(path: Path, stage: str) -> Settings:
-    """Return the settings of a stage.
+    """Return the settings of one of `STAGES`.
 
-    The file has settings for all stages, and may have a section for a stage, whose
-    settings come before those for all.
-
-    Args:
-        path: A YAML file of `key: value` lines, and sections named as in `STAGES`.
-        stage: One of `STAGES`.
+    The YAML file has `key: value` lines for all stages, and may have a section for a
+    stage, whose settings come before those for all.
 
     Raises:
         InputError: The file does not exist or is not YAML, a key is unknown or a value
@@ -126,12 +104,11 @@ def _seconds(time: str) -> int:
 def _compose(path: Path) -> yaml.Node | None:
     try:
         text = path.read_text(encoding="utf-8")
-        node: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
+        return yaml.compose(text, Loader=yaml.SafeLoader)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: {' '.join(str(error).split())}") from None
-    return node
 
 
 def _entries(

@@ -1,5 +1,6 @@
 """Waits for a job, while one line shows its state, and explains a failure."""
 
+import shutil
 import signal
 import sys
 import time
@@ -11,7 +12,6 @@ from typing import TextIO
 from espnet_distopt.cluster.failure import find_failure, last_line, written_status
 from espnet_distopt.cluster.job import Record, cancel, query
 from espnet_distopt.cluster.script import array_log
-from espnet_distopt.cluster.status_line import StatusLine
 from espnet_distopt.errors import STOPPED
 
 # Slurm is asked often at first, and later once in so many seconds.
@@ -20,6 +20,46 @@ POLL_SECONDS = 5.0
 CANCEL_SECONDS = 8.0
 # Who submits a job blocks these signals until it is watched, and can be cancelled.
 STOPS = (signal.SIGINT, signal.SIGTERM)
+# A file gets a new detail of the same state once in so many seconds.
+QUIET_SECONDS = 30.0
+
+
+class StatusLine:
+    """Shows a state in one line of a terminal, or else in a new line for each change.
+
+    `clock` returns the time in seconds, from any origin.
+    """
+
+    def __init__(self, out: TextIO, clock: Callable[[], float]) -> None:
+        self.out, self.clock = out, clock
+        self.state = self.detail = ""
+        self.shown = float("-inf")
+        self.live = out.isatty()
+
+    def show(self, state: str, detail: str) -> None:
+        """Show a state, and a detail that may change often; a file gets fewer lines."""
+        text = f"{state}: {detail}" if detail else state
+        if self.live:
+            width = shutil.get_terminal_size().columns - 1
+            self.out.write(f"\r\x1b[K{_printable(text)[:width]}")
+            self.out.flush()
+            return
+        quiet = self.clock() - self.shown < QUIET_SECONDS
+        if state == self.state and (quiet or detail == self.detail):
+            return
+        stamp = time.strftime("%H:%M:%S")
+        print(f"{stamp} {_printable(text)}", file=self.out, flush=True)
+        self.state, self.detail, self.shown = state, detail, self.clock()
+
+    def end(self) -> None:
+        """Leave the line as it is, so that what follows begins a new one."""
+        if self.live:
+            self.out.write("\n")
+            self.out.flush()
+
+
+def _printable(text: str) -> str:
+    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 @dataclass
@@ -49,11 +89,8 @@ class JobWatch:
     def until_end(self, out: TextIO = sys.stdout, errors: TextIO = sys.stderr) -> int:
         """Wait until the job has ended, and return its exit status.
 
-        If the job fails, the reason is printed. Ctrl-C cancels the job.
-
-        Args:
-            out: Gets the line that shows the job's state.
-            errors: Gets the reason of a failure.
+        A line in `out` shows the job's state; `errors` gets the reason of a failure.
+        Ctrl-C cancels the job.
 
         Raises:
             KeyboardInterrupt: The user pressed Ctrl-C, and the job was cancelled.

@@ -24,9 +24,8 @@ _ELSEWHERE = "192.0.2.1", 9
 def listen(port: int = 0, backlog: int = BACKLOG) -> socket.socket:
     """Return a socket that listens at all addresses of this machine, old and new.
 
-    Args:
-        port: the port; 0 lets the system choose one.
-        backlog: the most connections that wait to be accepted.
+    Port 0 lets the system choose one. `backlog` is the most connections that wait to be
+    accepted.
 
     Raises:
         OSError: the port is taken.
@@ -47,9 +46,6 @@ def listen_for(store: Any) -> tuple[socket.socket, str]:
     """Return a socket that listens for the learners of a run, and its address.
 
     It does not block at first, and processes that are forked from now on give it up.
-
-    Args:
-        store: the store of all learners.
     """
     listener = private(listen())
     listener.setblocking(False)
@@ -63,10 +59,7 @@ def own_address(port: int, store: tuple[str, int] | None) -> str:
     The first host is that of the interface which GLOO_SOCKET_IFNAME names, or else that
     from which this process reaches the store. On the machine of the store it may be one
     that other machines cannot reach, and so that of the default route comes second.
-
-    Args:
-        port: the port at which this process listens.
-        store: host and port of the store; None if it is not a TCP store.
+    `store` is as `store_address` returns it.
     """
     name = os.environ.get("GLOO_SOCKET_IFNAME", "").partition(",")[0]
     if name:
@@ -83,15 +76,10 @@ def interface_for_gloo(host: str, port: int) -> str | None:
 
     gloo listens at the address of the machine's own name. Where the name has none, or
     that of the loopback, as Debian writes it into /etc/hosts, only this machine's own
-    processes reach it, and those of other machines fail after half a minute.
-
-    Args:
-        host: a host on the network of the others, or this one, such as the store's.
-        port: any port of it.
-
-    Returns:
-        The interface from which `host` is reached; None if gloo finds an address by
-        itself, or `host` is only known on the loopback.
+    processes reach it, and those of other machines fail after half a minute. So this is
+    the interface from which `host` is reached, which is on the network of the others,
+    such as the store's; the port is any one. None if gloo finds an address by itself,
+    or `host` is only known on the loopback.
     """
     if not is_loopback(named_host()):
         return None
@@ -118,11 +106,7 @@ def outward_host() -> str:
 
 
 def reachable(address: str) -> tuple[str, int]:
-    """Return host and port at which this process reaches a learner.
-
-    Args:
-        address: what `own_address` has returned to that learner.
-    """
+    """Return host and port at which this process reaches one of an `own_address`."""
     where, *hosts, port = address.split(" ")
     if where != machine():
         hosts = [host for host in hosts if not is_loopback(host)] or hosts

@@ -42,8 +42,8 @@ def start_together(examine: Callable[[], str], decide: Callable[[], None]) -> No
     Args:
         examine: Says in words what must be the same on all machines. It raises
             InputError if this machine lacks something.
-        decide: Raises InputError if the run may not start. Only learner 0 calls it, and
-            it is not called again for a learner 0 that was started again.
+        decide: Raises InputError if the run may not start. Only learner 0 calls it,
+            once in a run.
 
     Raises:
         InputError: The run may not start, and this learner is its only one.

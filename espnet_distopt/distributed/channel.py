@@ -25,8 +25,7 @@ Check = Callable[[], None]
 class WakeUp:
     """One thread's waits for sockets, which other threads interrupt by `wake`.
 
-    A byte in a pipe to itself ends the wait, so that a wake-up between two waits is not
-    lost.
+    A byte in a pipe to itself ends a wait, so none between two waits is lost.
     """
 
     def __init__(self) -> None:
@@ -50,12 +49,7 @@ class WakeUp:
         """Wait until a socket is ready, `wake` is called, or `seconds` have passed.
 
         Returns the descriptors of those sockets that can be read or written, or that
-        have failed: the next operation on such a socket says how.
-
-        Args:
-            reading: the sockets to read from.
-            writing: the sockets to write to.
-            seconds: the time limit; None means none.
+        have failed: the next operation on such a socket says how. None means no limit.
         """
         poll = select.poll()
         for each in {*reading, *writing}:
@@ -65,15 +59,10 @@ class WakeUp:
         events = poll.poll(None if seconds is None else 1000 * seconds)
         ready = {descriptor for descriptor, _ in events}
         if self._reader in ready:
-            self._drain()
+            with suppress(BlockingIOError):
+                while os.read(self._reader, 4096):
+                    pass
         return ready - {self._reader}
-
-    def _drain(self) -> None:
-        try:
-            while os.read(self._reader, 4096):
-                pass
-        except BlockingIOError:
-            return
 
     def close(self) -> None:
         """Close the pipe: nothing waits any more, and `wake` does nothing."""
@@ -153,8 +142,6 @@ class Channel:
         incarnation: how often the learner at the other end was started before.
 
     Attributes:
-        connection: the socket.
-        incarnation: how often the learner at the other end was started before.
         used: a count of the thread's exchanges when this channel was last used.
         verdict: number and verdict of the last exchange that the peer may not know of.
     """
@@ -231,7 +218,7 @@ class Channel:
 
     def _move(self, sent: list[memoryview], received: list[memoryview]) -> None:
         """Send and receive the bytes of several pieces of memory, in their order."""
-        out, into = _filled(sent), _filled(received)
+        out, into = [*filter(None, sent)], [*filter(None, received)]
         while out or into:
             moved = self._send(out) + self._receive(into)
             if not moved:
@@ -277,10 +264,6 @@ def memory_of(tensor: Tensor) -> memoryview:
     """Return the memory of a contiguous tensor on the CPU, as bytes."""
     array: Any = tensor.detach().view(-1).view(torch.uint8).numpy()
     return memoryview(array)
-
-
-def _filled(pieces: list[memoryview]) -> list[memoryview]:
-    return [piece for piece in pieces if len(piece)]
 
 
 def _advance(pieces: list[memoryview], count: int) -> int:

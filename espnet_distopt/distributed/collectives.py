@@ -70,12 +70,10 @@ class InFlight:
 
 
 class Collectives:
-    """Carries out collectives between processes.
+    """Carries out collectives between processes; `groups` is None for one alone.
 
-    Args:
-        groups: the process groups; None if there is one learner alone.
-        spent: the totals that grow by the seconds spent in collectives ("comm_time")
-            and by the bytes sent ("bytes").
+    The totals `spent` grow by the seconds spent in collectives ("comm_time") and by the
+    bytes sent ("bytes").
     """
 
     def __init__(self, groups: Groups | None, spent: dict[str, float]) -> None:
@@ -110,14 +108,7 @@ class Collectives:
         ranks: tuple[int, ...],
         vain: Vain,
     ) -> InFlight:
-        """Begin `effect` in a group, and leave its errors unexplained.
-
-        Args:
-            group: a group of the learners in `ranks`.
-            effect: what is to be done.
-            ranks: the learners that take part.
-            vain: says whether it cannot be completed any more.
-        """
+        """Begin `effect` in a group of `ranks`, and leave its errors unexplained."""
         what = _NAMES[type(effect)]
         effect = self._without_work(effect)
         self._spent["bytes"] += effect.bytes_sent(len(ranks))

@@ -76,10 +76,9 @@ _PORTS = struct.Struct("!HH")
 class Connections:
     """The connections that were opened on behalf of one driver.
 
-    Args:
-        store_port: the port at which the rendezvous store listens; None if it does not.
-            The process that keeps the store also has the far ends of all learners'
-            connections to it. Those belong to the other learners and are not severed.
+    The rendezvous store listens at `store_port`; None if it does not. The process that
+    keeps the store also has the far ends of all learners' connections to it. Those
+    belong to the other learners and are not severed.
     """
 
     def __init__(self, store_port: int | None = None) -> None:
@@ -106,14 +105,11 @@ class Connections:
             )
 
     def adopt(self, found: Collection[Opened], theirs: Collection[Ports]) -> None:
-        """Add those of some sockets that lead to other learners.
+        """Add those of some sockets of this process that lead to other learners.
 
-        A connection leads to a learner if that one has its other end. So those to a
-        debugger or a database are left out; and so are those to the store.
-
-        Args:
-            found: sockets of this process.
-            theirs: the ports of the other learners' sockets (`ports_of`).
+        A connection leads to a learner if that one has its other end: `theirs` are the
+        ports of the other learners' sockets (`ports_of`). So those to a debugger or a
+        database are left out; and so are those to the store.
         """
         ends = set(theirs)
         self._add(
@@ -150,11 +146,7 @@ class Connections:
 
 
 class KeptStore:
-    """The store that this process keeps: its port, and its clients' connections.
-
-    Args:
-        port: the port at which it listens.
-    """
+    """The store that this process keeps: its port, and its clients' connections."""
 
     def __init__(self, port: int | None) -> None:
         self._port = port
@@ -172,9 +164,11 @@ class KeptStore:
 
 def keeps_store(port: int | None) -> bool:
     """Return whether this process listens at `port`, and so keeps the store."""
-    for opened in sockets():
+    listens = socket.SOL_SOCKET, socket.SO_ACCEPTCONN
+    for opened in sockets() if port is not None else ():
         with _socket(opened) as connection:
-            if connection is not None and _listens(connection, port):
+            there = connection is not None and _own_port(connection) == port
+            if connection is not None and there and connection.getsockopt(*listens):
                 return True
     return False
 
@@ -198,9 +192,13 @@ def _with_ports(found: Collection[Opened]) -> Iterator[tuple[Opened, Ports]]:
     """Yield those sockets that are connected, each with its ports."""
     for opened in found:
         with _socket(opened) as connection:
-            ports = _ports(connection) if connection is not None else None
-            if ports is not None:
-                yield opened, ports
+            own = _own_port(connection) if connection is not None else None
+            if connection is None or own is None:
+                continue
+            try:
+                yield opened, (own, connection.getpeername()[1])
+            except OSError:  # The socket listens, or its peer has gone.
+                continue
 
 
 def sockets() -> set[Opened]:
@@ -241,28 +239,11 @@ def _is_open(opened: Opened) -> bool:
         return False
 
 
-def _ports(connection: socket.socket) -> Ports | None:
-    """Return the ports of a TCP connection; None if it is none."""
-    if connection.family not in (socket.AF_INET, socket.AF_INET6):
-        return None
-    try:
-        own, peer = connection.getsockname(), connection.getpeername()
-    except OSError:  # The socket listens, or its peer has gone.
-        return None
-    return own[1], peer[1]
-
-
 def _shut_down(connection: socket.socket) -> None:
     try:
         connection.shutdown(socket.SHUT_RDWR)
     except OSError:  # The peer has shut it down before.
         return
-
-
-def _listens(connection: socket.socket, port: int | None) -> bool:
-    if port is None or _own_port(connection) != port:
-        return False
-    return bool(connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
 
 
 def _own_port(connection: socket.socket) -> int | None:

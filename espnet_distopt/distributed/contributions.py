@@ -8,7 +8,7 @@ it has completed the one before. So when a learner dies, the others differ by on
 at most in what they have completed, and each needs only the last two that it has begun.
 """
 
-from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -27,106 +27,63 @@ as a message: so slices grow with the number of learners.
 """
 
 
-class Contribution(ABC):
+class Contribution:
     """A collective in parts, each of which this learner can contribute to again.
+
+    Memory: two slices of `nbytes`; or what is overwritten, unless the algorithm keeps
+    it (`AllReduceMean.kept`).
 
     Args:
         effect: the collective.
+        nbytes: the bytes of a slice, the same on all learners; None: it is one part.
 
     Attributes:
-        effect: the collective.
+        parts: the number of parts.
         completed: the number of parts whose results this learner has.
     """
 
-    parts = 1
-
-    def __init__(self, effect: GroupCollective) -> None:
+    def __init__(self, effect: GroupCollective, nbytes: int | None = None) -> None:
         self.effect = effect
-        self.completed = 0
+        self.completed = self._begun = 0
+        self._slices: Sequence[Tensor] = [effect.tensor]
+        if nbytes is not None:
+            flat = effect.tensor.view(-1)
+            self._slices = torch.split(flat, max(1, nbytes // flat.element_size()))
+        self.parts = len(self._slices)
+        self._overwritten = isinstance(effect, (AllReduceMean, Broadcast))
+        self._given = effect.kept if isinstance(effect, AllReduceMean) else None
+        self._kept: list[Tensor | None] = [self._given, None]
 
-    @abstractmethod
     def next_part(self) -> GroupCollective:
         """Return the part after those completed, and keep what is contributed."""
-
-    @abstractmethod
-    def rewind(self, completed: int) -> None:
-        """Restore the tensor to when only so many parts were completed."""
-
-
-class Whole(Contribution):
-    """A collective in one part; what it overwrites is copied, or is kept by others."""
-
-    def __init__(self, effect: GroupCollective) -> None:
-        super().__init__(effect)
-        kept = effect.kept if isinstance(effect, AllReduceMean) else None
-        self._copy = kept if kept is not None else _copy(effect)
-
-    def next_part(self) -> GroupCollective:
-        """Return the collective itself."""
-        return self.effect
-
-    def rewind(self, completed: int) -> None:
-        """Restore the tensor, as nothing of it may be completed."""
-        self.effect.tensor.copy_(self._copy)
-        self.completed = 0
-
-
-class Slices(Contribution):
-    """An average of all learners, slice after slice.
-
-    Memory: two slices.
-
-    Args:
-        effect: the average.
-        nbytes: the bytes of a slice, the same on all learners.
-    """
-
-    effect: AllReduceMean
-
-    def __init__(self, effect: AllReduceMean, nbytes: int) -> None:
-        super().__init__(effect)
-        flat = effect.tensor.view(-1)
-        self._slices = torch.split(flat, max(1, nbytes // flat.element_size()))
-        self.parts = len(self._slices)
-        self._begun = 0
-        self._kept: list[Tensor | None] = [None, None]
-
-    def next_part(self) -> GroupCollective:
-        """Return the average of the next slice."""
         number = self.completed
         part, kept = self._slices[number], self._kept[number % 2]
-        if kept is None:
-            kept = self._kept[number % 2] = part.clone()
-        else:
-            kept[: len(part)].copy_(part)
+        if kept is None and self._overwritten:
+            self._kept[number % 2] = part.clone()
+        elif kept is not None and self._given is None:
+            _first(kept, part).copy_(part)
         self._begun = number + 1
-        return replace(self.effect, tensor=part)
+        return self.effect if self.parts == 1 else replace(self.effect, tensor=part)
 
     def rewind(self, completed: int) -> None:
-        """Restore the slices that have been begun since."""
+        """Restore the tensor to when only so many parts were completed."""
         assert self._begun - completed <= len(self._kept)
         for number in range(completed, self._begun):
             part, kept = self._slices[number], self._kept[number % 2]
-            assert kept is not None
-            part.copy_(kept[: len(part)])
+            if kept is not None:
+                part.copy_(_first(kept, part))
         self.completed = self._begun = completed
 
 
+def _first(kept: Tensor, part: Tensor) -> Tensor:
+    """Return the memory of a slice that is as long as another one, the last."""
+    return kept if kept.shape == part.shape else kept[: len(part)]
+
+
 def contribution(effect: GroupCollective, places: int) -> Contribution:
-    """Return what a learner is about to contribute to `effect`.
-
-    Args:
-        effect: the collective.
-        places: the number of learners with which the run has begun.
-    """
-    if isinstance(effect, AllReduceMean) and effect.kept is None:
-        nbytes = max(SLICE, places * SHARE)
-        whole = effect.ranks is not None or effect.tensor.nbytes <= nbytes
-        if not whole and effect.tensor.is_contiguous():
-            return Slices(effect, nbytes)
-    return Whole(effect)
-
-
-def _copy(effect: GroupCollective) -> Tensor:
-    overwrites = isinstance(effect, (AllReduceMean, Broadcast))
-    return effect.tensor.clone() if overwrites else effect.tensor
+    """Return what a learner is about to contribute in a run of so many places."""
+    nbytes = max(SLICE, places * SHARE)
+    sliced = isinstance(effect, AllReduceMean) and effect.kept is None
+    if not sliced or effect.ranks is not None or effect.tensor.nbytes <= nbytes:
+        return Contribution(effect)
+    return Contribution(effect, nbytes if effect.tensor.is_contiguous() else None)

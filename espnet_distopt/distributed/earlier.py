@@ -13,7 +13,6 @@ was in the session before.
 """
 
 import itertools
-from collections.abc import Collection
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -22,41 +21,18 @@ from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from espnet_distopt.core.protocols import Membership, learner_name, read_members
 from espnet_distopt.distributed import keys
-from espnet_distopt.distributed.heartbeats import LEFT
 from espnet_distopt.distributed.launch_variables import incarnation
-from espnet_distopt.distributed.liveness import processes
+from espnet_distopt.distributed.liveness import has_left, processes
 from espnet_distopt.errors import InputError
 
 _serial = itertools.count()
 """Numbers the sessions of a process: their keys in the store must not meet."""
 
 
-class Begun(NamedTuple):
-    """A session of this process that has begun.
+_Begun = tuple[Any, Membership]
+"""A session that has begun: its part of the store, and its members as known here."""
 
-    Attributes:
-        store: the session's part of the store.
-        membership: what this process knows of its members.
-    """
-
-    store: Any
-    membership: Membership
-
-    def dead(self, living: Collection[int]) -> list[int]:
-        """Return who has died in it; one that has only left it may live.
-
-        Args:
-            living: its present members.
-        """
-        absent = sorted({*range(self.membership.size)} - {*living})
-        return [rank for rank in absent if not self._has_left(rank)]
-
-    def _has_left(self, rank: int) -> bool:
-        key = keys.beat(self.membership.name(rank))
-        return self.store.check([key]) and bytes(self.store.get(key)) == LEFT
-
-
-_sessions: WeakKeyDictionary[Any, list[Begun]] = WeakKeyDictionary()
+_sessions: WeakKeyDictionary[Any, list[_Begun]] = WeakKeyDictionary()
 """The sessions of this process, by the store of their default process group."""
 
 
@@ -76,38 +52,34 @@ class Opening(NamedTuple):
 
 
 def next_session(rank: int) -> Opening:
-    """Return the next session of this process.
-
-    Args:
-        rank: this learner's rank.
+    """Return the next session of this process, which is the learner of `rank`.
 
     Raises:
         InputError: a learner has died in an earlier session, and was not replaced.
     """
     default = dist.distributed_c10d._get_default_store()
-    earlier = _sessions.get(default, ())
-    living = [read_members(begun.store).living for begun in earlier]
-    _refuse_without(rank, set().union(*map(Begun.dead, earlier, living)))
+    earlier = _sessions.get(default, [])
+    if dead := sorted({rank for begun in earlier for rank in _dead(*begun)}):
+        names = ", ".join(f"learner {each}" for each in dead)
+        raise InputError(
+            f"learner {rank}: a session needs all learners, and an earlier one has "
+            f"lost {names}: start all learners again"
+        )
     store, number = PrefixStore(keys.session(next(_serial)), default), incarnation()
     if earlier and not any(
         store.check([keys.beat(learner_name(rank, n))]) for n in range(number)
     ):
         number = 0
-    last = earlier[-1] if earlier else None
-    before = processes(last.store, last.membership) if last else {}
-    return Opening(store, number, before)
+    return Opening(store, number, processes(*earlier[-1]) if earlier else {})
 
 
 def keep(opening: Opening, membership: Membership) -> None:
     """Remember a session that has begun, for those after it."""
     default = dist.distributed_c10d._get_default_store()
-    _sessions.setdefault(default, []).append(Begun(opening.store, membership))
+    _sessions.setdefault(default, []).append((opening.store, membership))
 
 
-def _refuse_without(rank: int, dead: set[int]) -> None:
-    if dead:
-        names = ", ".join(f"learner {each}" for each in sorted(dead))
-        raise InputError(
-            f"learner {rank}: a session needs all learners, and an earlier one has "
-            f"lost {names}: start all learners again"
-        )
+def _dead(store: Any, membership: Membership) -> list[int]:
+    """Return who has died in a session; one that has only left it may live."""
+    absent = {*range(membership.size)} - read_members(store).living.keys()
+    return [rank for rank in absent if not has_left(store, membership.name(rank))]

@@ -40,14 +40,9 @@ INTERFACE = "GLOO_SOCKET_IFNAME"
 def host_for_gloo(store: Any, machines: Callable[[], Sequence[str]]) -> str | None:
     """Return the address at which gloo must be told to listen.
 
-    Args:
-        store: the store of all learners.
-        machines: returns the machines of all learners (`addresses.machine`); it may
-            wait for them, and is called only if that decides.
-
-    Returns:
-        The address; None if gloo finds one by itself, or the user has named the
-        interface.
+    None if gloo finds one by itself, or the user has named the interface. `machines`
+    returns the machines of all learners (`addresses.machine`); it may wait for them,
+    and is called only if that decides.
     """
     if os.environ.get(INTERFACE) or not is_loopback(named_host()):
         return None
@@ -70,7 +65,7 @@ def make_group(
         rank: this learner's place in the group.
         size: the number of its members.
         limit: the time that an operation may take.
-        host: the address at which it listens; None: as gloo does by itself.
+        host: the address at which it listens (`host_for_gloo`).
 
     Raises:
         RuntimeError: the members cannot be connected; it says at which address this one
@@ -123,12 +118,7 @@ Vain = Callable[[], str | None]
 
 
 def in_vain(liveness: Liveness, ranks: Sequence[int]) -> str | None:
-    """Return why it is in vain to wait for `ranks`; None if it is not.
-
-    Args:
-        liveness: the process's knowledge of which learners are lost.
-        ranks: learners, each of whom must be a member.
-    """
+    """Return why it is in vain to wait for `ranks`; None if they are members."""
     if liveness.lost is None and not set(ranks) <= set(liveness.members.ranks):
         return "the connection to a learner is closed"
     return liveness.lost
@@ -141,13 +131,8 @@ def _nothing() -> None:
 class Job:
     """Operations that are waited for.
 
-    Attributes:
-        ended: is set when they are complete, or one has failed.
-        error: what has failed.
-
-    Args:
-        works: the operations.
-        after: what to do when they are complete, before `ended` is set.
+    When they are complete, `after` is called; then, or when one has failed by `error`,
+    `ended` is set.
     """
 
     def __init__(self, works: Sequence[Any], after: Callable[[], None]) -> None:
@@ -182,10 +167,8 @@ class Job:
 class Waiter:
     """Waits for operations of gloo on a thread of its own.
 
-    Cost: two switches between threads for each wait, about 0.05 ms.
-
-    Args:
-        give_up: is called when a wait is left behind.
+    Cost: two switches between threads for each wait, about 0.05 ms. When a wait is left
+    behind, `give_up` is called.
     """
 
     def __init__(self, give_up: Callable[[], None]) -> None:
@@ -193,32 +176,20 @@ class Waiter:
         self._thread: _Thread | None = None
 
     def wait(self, works: Sequence[Any], vain: Vain) -> None:
-        """Wait until operations are complete; arguments and errors are those of `end`.
-
-        Args:
-            works: the operations.
-            vain: says whether they cannot be completed any more.
-        """
+        """Wait until operations are complete, as `end` does."""
         self.end(self.begin(works), vain)
 
     def begin(self, works: Sequence[Any], after: Callable[[], None] = _nothing) -> Job:
         """Begin to wait for operations, behind those for which it waits already.
 
-        Args:
-            works: the operations.
-            after: what to do when they are complete, on the thread that waits.
+        When they are complete, `after` is called on the thread that waits.
         """
         job = Job(works, after)
         self._put(job)
         return job
 
     def end(self, job: Job, vain: Vain) -> None:
-        """Wait until the operations of `job` are complete.
-
-        Args:
-            job: what `begin` has returned.
-            vain: says whether they cannot be completed any more; it is asked twice a
-                second.
+        """Wait until the operations of `job` are complete; ask `vain` twice a second.
 
         Raises:
             RuntimeError: an operation has failed, or cannot be completed.

@@ -73,11 +73,8 @@ _END_OF_GOSSIP = "the end of the gossip"
 class EndOfGossip:
     """A passive learner's wait for the end of an epoch's gossip (`core.protocols`).
 
-    Args:
-        epoch: the number of the gossip's epoch.
-        watch: the gossip thread's connection to the store.
-        waiting: a second connection, on which a thread of its own waits for the end.
-        wakeup: ends the gossip thread's wait when the gossip is over.
+    A thread of its own waits for that on a connection of its own, `waiting`, and then
+    ends the gossip thread's wait.
     """
 
     def __init__(
@@ -92,12 +89,9 @@ class EndOfGossip:
         self._version = -1
 
     def is_over(self, actives: Sequence[int]) -> bool:
-        """Return whether nobody will invite this learner any more in this epoch.
+        """Return whether none of `actives`, dead or alive, will invite any more.
 
         A change of this is announced by a wake-up.
-
-        Args:
-            actives: the ranks that are active in this epoch, dead ones included.
         """
         if self._thread is None:
             self._thread = threading.Thread(
@@ -125,66 +119,136 @@ class EndOfGossip:
             self._thread.join()
 
 
-class GossipThread(threading.Thread):
-    """The thread that runs one gossip program, for one epoch.
+class Gossip:
+    """Carries out the gossip of each epoch, on a thread of its own.
 
-    Attributes (guarded by the monitor):
-        steps: number of times that the training side has published in this epoch.
-        ending: whether the training side has ended its epoch.
-        progress: number of times that the program has run from one yield to the next.
-        failure: the exception that has ended the program; None if none has.
-        bytes_sent: bytes that this learner has sent in exchanges.
+    Its public methods are for the training thread.
 
     Args:
-        program: the algorithm's gossip program.
+        liveness: knows which learners live.
+        store: the store of all learners; the gossip gets connections of its own.
         monitor: the lock under which the programs of both sides run; it is notified
             when one side has something new for the other.
-        epoch: the number of this epoch, the same on all learners.
-        watch: the gossip thread's own connection to the store.
-        pairs: this learner's connections for exchanges.
-        end_of_gossip: the wait for the end of this epoch's gossip.
-        tell: tells the algorithm of a change of the members; it is called between two
-            yields.
+        tell: tells the algorithm of a change of the members, between two yields.
+        spent: the totals that grow by the seconds of waits and the bytes sent.
+        record: gets an entry for each section of the program that runs; or None.
+
+    Attributes:
+        rounds: the number of epochs whose gossip has begun; the number of the last.
+        thread: the gossip thread of this epoch; None between two.
         streams: the order of what both sides do on a GPU.
-        record: the list that gets an entry for each section of the program that runs;
-            None means that none is kept.
+        progress: how often the program has run from one yield to the next in this
+            epoch; the monitor guards it.
+        failure: the exception that has ended the program; None if none has.
     """
 
     def __init__(
         self,
-        program: Program,
+        liveness: Liveness,
+        store: Store,
         monitor: threading.Condition,
-        epoch: int,
-        watch: Watch,
-        pairs: Pairs,
-        end_of_gossip: EndOfGossip,
         tell: Callable[[], None],
-        streams: Streams,
-        record: list[tuple[str, Any]] | None = None,
+        spent: dict[str, float],
+        record: list[tuple[str, Any]] | None,
     ) -> None:
-        super().__init__(name="distopt-gossip", daemon=True)
-        self.steps = 0
-        self.ending = False
+        self.rounds = 0
+        self.thread: threading.Thread | None = None
+        self.streams = Streams(torch.device("cpu"))
         self.progress = 0
         self.failure: BaseException | None = None
-        self.bytes_sent = 0
-        self._program = program
-        self._monitor = monitor
-        self._epoch = epoch
-        self._watch = watch
-        self._pairs = pairs
-        self._end_of_gossip = end_of_gossip
-        self._tell = tell
-        self._streams = streams
-        self._record = record
-        self._steps_seen = 0
-        self._staged: tuple[Tensor, Tensor] | None = None
+        self._monitor, self._tell = monitor, tell
+        self._spent, self._record = spent, record
+        self._watch = Watch(liveness, store)
+        self._end_watch = Watch(liveness, store)
+        self._pairs = Pairs(liveness, self._watch)
+        self._bytes_sent = self._bytes_counted = 0
 
-    def run(self) -> None:
+    def start(self, program: Program, device: torch.device) -> None:
+        """Run `program`, on tensors of `device`, on the gossip thread until `stop`."""
+        assert self.thread is None
+        self.rounds += 1
+        self.streams = Streams(device)
+        self.progress = self._steps = self._steps_seen = 0
+        self._ending = False
+        self._staged: tuple[Tensor, Tensor] | None = None
+        self._end_of_gossip = EndOfGossip(
+            self.rounds, self._watch, self._end_watch, self._pairs.wakeup
+        )
+        self.thread = threading.Thread(
+            target=self._run, args=(program,), name="distopt-gossip", daemon=True
+        )
+        self.thread.start()
+
+    @property
+    def over(self) -> bool:
+        """Whether the gossip of this epoch has ended before its training."""
+        thread = self.thread  # Another thread asks, and this epoch may just end.
+        return thread is not None and not thread.is_alive()
+
+    def publish(self) -> None:
+        """Tell the gossip that the training side has made a step; holds the monitor."""
+        self._steps += 1
+        self._count_bytes()
+        self._monitor.notify_all()
+
+    def _count_bytes(self) -> None:
+        """Count what was sent since the last call among the totals."""
+        sent = self._bytes_sent
+        self._spent["bytes"] += sent - self._bytes_counted
+        self._bytes_counted = sent
+
+    def stop(self) -> None:
+        """End the gossip of this epoch: returns when no exchange can come any more.
+
+        An active learner stops initiating; a passive one goes on answering until every
+        learner that may ask has stopped.
+        """
+        if self.thread is None:
+            return
+        with self._monitor:
+            self._ending = True
+            self._monitor.notify_all()
+        while self.thread.is_alive():
+            self.thread.join(0.2)
+        with self._monitor:
+            self.check()
+        self._count_bytes()
+        self.thread = self._staged = None
+
+    def check(self) -> None:
+        """Raise the error that has ended the gossip, if one has."""
+        if self.failure is not None:
+            raise self.failure
+
+    def wait(self, progress: int) -> None:
+        """Wait until the gossip is further than it was when the wait was asked for."""
+        start = time.perf_counter()
+        with self._monitor:
+            while self.progress == progress and self.failure is None:
+                self._monitor.wait(1.0)
+        self._spent["wait_time"] += time.perf_counter() - start
+
+    def close(self) -> None:
+        """End the gossip that an error has left running, and close its connections."""
+        thread = self.thread
+        if thread is not None:
+            self._watch.liveness.note("this learner has left")
+            with self._monitor:
+                self._monitor.notify_all()  # so that it looks at once whether it ends
+            thread.join(END)
+            self._end_of_gossip.close()
+        self._pairs.close()
+        # A thread that is still at work would wait for another file of this number.
+        if thread is None or not thread.is_alive():
+            self._pairs.wakeup.close()
+
+    # The gossip thread
+
+    def _run(self, program: Program) -> None:
         """Run the program to its end; keep a failure for the training side to raise."""
         try:
-            with self._streams.beside():
-                self._drive()
+            with self.streams.beside():
+                self._drive(program)
             self._end_of_gossip.close()
         except BaseException as error:
             clear_frames(error.__traceback__)
@@ -193,16 +257,9 @@ class GossipThread(threading.Thread):
                 self._monitor.notify_all()
         finally:
             # It holds the learner. The failure would keep both, as it keeps this frame.
-            del self._program
+            del program
 
-    def end(self) -> None:
-        """Wait until the thread has ended; the run has ended for this learner."""
-        with self._monitor:
-            self._monitor.notify_all()  # so that it looks at once whether that is so
-        self.join(END)
-        self._end_of_gossip.close()
-
-    def _drive(self) -> None:
+    def _drive(self, program: Program) -> None:
         result: object = None
         decided = False
         while True:
@@ -211,8 +268,8 @@ class GossipThread(threading.Thread):
                 try:
                     if self._record is not None:
                         self._record.append(("gossip", result if decided else None))
-                    with self._streams.gossip_section():
-                        effect = self._program.send(result)
+                    with self.streams.gossip_section():
+                        effect = program.send(result)
                 except StopIteration:
                     break
                 finally:
@@ -227,13 +284,13 @@ class GossipThread(threading.Thread):
                 return self._await_step()
             case Invite(peer):
                 with self._watch.asking(f"inviting learner {peer}"):
-                    self._pairs.invite(peer, self._epoch)
+                    self._pairs.invite(peer, self.rounds)
                 return None
             case Retire(actives):
                 with self._watch.asking(_END_OF_GOSSIP):
                     live = self._watch.liveness
                     own = live.membership.name(live.rank)
-                    retire(self._watch.store, self._epoch, own, actives)
+                    retire(self._watch.store, self.rounds, own, actives)
                 return None
             case AwaitInvitation(actives):
                 return self._await_invitation(actives)
@@ -249,33 +306,33 @@ class GossipThread(threading.Thread):
         while not self._has_stepped(1.0):
             self._watch.check("a step")
             self._pairs.settle()
-        return not self.ending
+        return not self._ending
 
     def _has_stepped(self, seconds: float) -> bool:
         """Wait for a step, or the end of them; return whether one has come."""
         with self._monitor:
-            if self.steps == self._steps_seen and not self.ending:
+            if self._steps == self._steps_seen and not self._ending:
                 self._monitor.wait(seconds)
-            stepped = self.steps != self._steps_seen or self.ending
-            self._steps_seen = self.steps
+            stepped = self._steps != self._steps_seen or self._ending
+            self._steps_seen = self._steps
             return stepped
 
     def _await_invitation(self, actives: tuple[int, ...]) -> int | None:
         while not self._end_of_gossip.is_over(actives):
             self._watch.check("gossip")
-            peer = self._pairs.await_invitation(self._epoch)
+            peer = self._pairs.await_invitation(self.rounds)
             if peer is not None:
                 return peer
         return None
 
     def _exchange(self, peer: int, tensor: Tensor, into: Tensor) -> Tensor | None:
         outgoing, incoming = self._buffers(tensor, into)
-        what = f"after {self.steps} steps of an epoch, the exchange with {peer}"
+        what = f"after {self._steps} steps of an epoch, the exchange with {peer}"
         with self._watch.asking(what):
             sent, received = memory_of(outgoing), memory_of(incoming)
-            if not self._pairs.swap(self._epoch, sent, received):
+            if not self._pairs.swap(self.rounds, sent, received):
                 return None
-        self.bytes_sent += tensor.nbytes
+        self._bytes_sent += tensor.nbytes
         return into if incoming is into else into.copy_(incoming)
 
     def _buffers(self, tensor: Tensor, into: Tensor) -> tuple[Tensor, Tensor]:
@@ -293,130 +350,3 @@ class GossipThread(threading.Thread):
 
 def _pinned_like(tensor: Tensor) -> Tensor:
     return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-
-
-class GossipSide:
-    """Starts, awaits and ends the gossip of each epoch, on the training thread.
-
-    Args:
-        liveness: knows which learners live.
-        store: the store of all learners; the gossip gets connections of its own.
-        monitor: the lock under which the programs of both sides run.
-        tell: tells the algorithm of a change of the members.
-        spent: the totals that grow by the seconds of waits and the bytes sent.
-        record: the list of the sections that have run; None if it is not kept.
-
-    Attributes:
-        rounds: the number of epochs whose gossip has begun; the number of the last.
-        thread: the gossip thread of this epoch; None between two.
-        streams: the order of what both sides do on a GPU.
-    """
-
-    def __init__(
-        self,
-        liveness: Liveness,
-        store: Store,
-        monitor: threading.Condition,
-        tell: Callable[[], None],
-        spent: dict[str, float],
-        record: list[tuple[str, Any]] | None,
-    ) -> None:
-        self.rounds = 0
-        self.thread: GossipThread | None = None
-        self._bytes_counted = 0
-        self.streams = Streams(torch.device("cpu"))
-        self._monitor, self._tell = monitor, tell
-        self._spent, self._record = spent, record
-        self._watch = Watch(liveness, store)
-        self._end_watch = Watch(liveness, store)
-        self._pairs = Pairs(liveness, self._watch)
-
-    @property
-    def progress(self) -> int:
-        """How far the gossip of this epoch is; it grows with each of its sections."""
-        return self.thread.progress if self.thread else 0
-
-    @property
-    def over(self) -> bool:
-        """Whether the gossip of this epoch has ended before its training."""
-        thread = self.thread
-        return thread is not None and not thread.is_alive()
-
-    def start(self, program: Program, device: torch.device) -> None:
-        """Run `program`, on tensors of `device`, on the gossip thread until `stop`."""
-        assert self.thread is None
-        self._bytes_counted = 0
-        self.streams = Streams(device)
-        self.rounds += 1
-        end_of_gossip = EndOfGossip(
-            self.rounds, self._watch, self._end_watch, self._pairs.wakeup
-        )
-        self.thread = GossipThread(
-            program,
-            self._monitor,
-            self.rounds,
-            self._watch,
-            self._pairs,
-            end_of_gossip,
-            self._tell,
-            self.streams,
-            self._record,
-        )
-        self.thread.start()
-
-    def publish(self) -> None:
-        """Tell the gossip that the training side has made a step; holds the monitor."""
-        assert self.thread is not None
-        self.thread.steps += 1
-        self._count_bytes(self.thread)
-        self._monitor.notify_all()
-
-    def _count_bytes(self, thread: GossipThread) -> None:
-        """Count what a thread has sent since the last call among the totals."""
-        sent = thread.bytes_sent
-        self._spent["bytes"] += sent - self._bytes_counted
-        self._bytes_counted = sent
-
-    def stop(self) -> None:
-        """End the gossip of this epoch: returns when no exchange can come any more.
-
-        An active learner stops initiating; a passive one goes on answering until every
-        learner that may ask has stopped.
-        """
-        thread = self.thread
-        if thread is None:
-            return
-        with self._monitor:
-            thread.ending = True
-            self._monitor.notify_all()
-        while thread.is_alive():
-            thread.join(0.2)
-        with self._monitor:
-            self.check()
-        self._count_bytes(thread)
-        self.thread = None
-
-    def check(self) -> None:
-        """Raise the error that has ended the gossip, if one has."""
-        if self.thread is not None and self.thread.failure is not None:
-            raise self.thread.failure
-
-    def wait(self, progress: int) -> None:
-        """Wait until the gossip is further than it was when the wait was asked for."""
-        assert self.thread is not None
-        start = time.perf_counter()
-        with self._monitor:
-            while self.thread.progress == progress and self.thread.failure is None:
-                self._monitor.wait(1.0)
-        self._spent["wait_time"] += time.perf_counter() - start
-
-    def close(self) -> None:
-        """End the gossip that an error has left running, and close its connections."""
-        thread = self.thread
-        if thread is not None:
-            self._watch.liveness.note("this learner has left")
-            thread.end()
-        self._pairs.close()
-        # A thread that is still at work would wait for another file of this number.
-        if thread is None or not thread.is_alive():
-            self._pairs.wakeup.close()

@@ -59,13 +59,7 @@ from espnet_distopt.distributed.watch import Watch
 
 @dataclass
 class Made:
-    """A group that this process has made.
-
-    Attributes:
-        group: the group: a backend of `torch.distributed`, or an `NcclGroup`.
-        connections: its connections.
-        left: whether this learner has ended its session well.
-    """
+    """A group that this process has made; `left`: its session has ended well here."""
 
     group: Any
     connections: Connections
@@ -79,32 +73,24 @@ _JOIN = 30.0
 """Seconds for which the end of the process waits for the threads of gloo."""
 
 
-class _Destroyer(threading.Thread):
-    """Destroys the groups at the end of the process, when no thread can be started."""
-
-    def __init__(self) -> None:
-        super().__init__(name="distopt-destroyer", daemon=True)
-        self._begin, self._done = threading.Event(), threading.Event()
-        self.start()
-
-    def run(self) -> None:
-        self._begin.wait()
-        _destroy(_made)
-        self._done.set()
-
-    def destroy(self, seconds: float) -> None:
-        """Destroy the groups; return when that is done, or after some seconds."""
-        self._begin.set()
-        self._done.wait(seconds)
+_end = threading.Event()
+_destroyer: threading.Thread | None = None
+"""Destroys the groups at the end of the process, when no thread can be started."""
 
 
-_destroyer: _Destroyer | None = None
+def _destroy_at_end() -> None:
+    _end.wait()
+    _destroy(_made)
 
 
 def keep(group: Any, connections: Connections) -> Made:
     """Keep a group beyond its session, and return what is known of it."""
     global _destroyer
-    _destroyer = _destroyer or _Destroyer()
+    if _destroyer is None:
+        _destroyer = threading.Thread(
+            target=_destroy_at_end, name="distopt-destroyer", daemon=True
+        )
+        _destroyer.start()
     _made.append(Made(group, connections))
     return _made[-1]
 
@@ -149,7 +135,8 @@ def _join_threads() -> None:
     for connections in [made.connections for made in _made if _is_severed(made)]:
         connections.sever()
     if _destroyer is not None:
-        _destroyer.destroy(_JOIN)
+        _end.set()
+        _destroyer.join(_JOIN)
 
 
 def _is_severed(made: Made) -> bool:
@@ -194,15 +181,8 @@ class Groups:
     A network operation may take as long as `TIMEOUT`, because a slow learner is not a
     lost one. If a learner is lost, `liveness` ends the waits for it much sooner.
 
-    Args:
-        rank: this learner's rank.
-        size: number of places, N.
-        watch: the calling thread's connection to the store.
-        meet: waits for the other learners of a new group.
-
     Attributes:
         everybody: the ranks of all places.
-        watch: explains which learner is lost when an operation of a group has failed.
         messages: a gloo group of all learners, for messages from one to another; None
             for a replacement, which others do not wait for.
         waiter: waits for what the training thread cannot go on without.
@@ -252,12 +232,8 @@ class Groups:
         """Return the group of `ranks` for `tensor`, and make it if there is none yet.
 
         Inside the group ranks count from 0, in the order of `ranks`. If one of them
-        dies, the run ends for the others.
-
-        Args:
-            ranks: the ranks of its members, this learner among them.
-            tensor: a tensor on the device of those to be sent. The group is of NCCL for
-                a GPU's tensors if the default process group uses NCCL, else of gloo.
+        dies, the run ends for the others. The group is of NCCL for a GPU's tensors if
+        the default process group uses NCCL, else of gloo.
 
         Raises:
             PeerLostError: a member has died before the group was made.
@@ -285,15 +261,10 @@ class Groups:
     ) -> Group:
         """Return the group of learners that have agreed on being its members.
 
-        It is the one of the collectives before, if the members are the same and none of
-        these collectives has failed (`drop`). After the first failure GPU tensors go
-        over gloo, also if all learners live: NCCL may fail where gloo does not.
-
-        Args:
-            members: its members, in the same version on all of them.
-            attempt: the name of the collective, which no other one has.
-            tensor: a tensor on the device of those to be sent.
-            vain: says whether it is in vain to wait for the others.
+        It is the one of the collectives before, if the members are the same, in the
+        same version, and none of these collectives has failed (`drop`). After the first
+        failure GPU tensors go over gloo, also if all learners live: NCCL may fail where
+        gloo does not. `attempt` is a name of the collective that no other one has.
         """
         by_nccl = tensor.is_cuda and self._nccl and members == self._unharmed
         backend = "nccl" if by_nccl else "gloo"
@@ -321,10 +292,7 @@ class Groups:
     def close(self, well: bool) -> None:
         """End the threads that wait for operations of the groups, and let go of them.
 
-        The groups live on until all have begun the next session.
-
-        Args:
-            well: whether the session has ended well.
+        If the session has ended well, the groups live on until all have begun the next.
         """
         self.waiter.close()
         self.beside.close()
@@ -369,7 +337,14 @@ class Groups:
         if (why := vain()) is not None:
             raise RuntimeError(why)
         host = self._host if backend == "gloo" else None
-        build = functools.partial(self._build, backend, store, ranks, device, host)
+        place, limit = (ranks.index(self._rank), len(ranks)), _time_limit()
+
+        def build() -> Group:
+            if backend == "nccl":
+                assert device is not None
+                return NcclGroup(store, *place, device, limit)
+            return make_group(store, *place, limit, host)
+
         made = _Construction(lambda: self._adopted(build, store, name, ranks, own))
         self.waiter.wait([made], vain)
         if isinstance(made.group, NcclGroup):
@@ -379,20 +354,6 @@ class Groups:
         if (why := vain()) is not None:
             raise RuntimeError(why)
         return made.group
-
-    def _build(
-        self,
-        backend: str,
-        store: Store,
-        ranks: tuple[int, ...],
-        device: torch.device | None,
-        host: str | None,
-    ) -> Group:
-        place, limit = ranks.index(self._rank), _time_limit()
-        if backend == "nccl":
-            assert device is not None
-            return NcclGroup(store, place, len(ranks), device, limit)
-        return make_group(store, place, len(ranks), limit, host)
 
     def _adopted(
         self,
@@ -434,10 +395,8 @@ def _time_limit() -> timedelta:
 def sends_gpu_tensors_by_nccl(backends: str) -> bool:
     """Return whether the default process group takes GPU tensors by NCCL.
 
-    Args:
-        backends: the value of `torch.distributed.get_backend_config()`. That is "nccl",
-            or "cpu:gloo,cuda:nccl" if `init_process_group` was called without a
-            backend.
+    `torch.distributed.get_backend_config()` returns "nccl", or "cpu:gloo,cuda:nccl" if
+    `init_process_group` was called without a backend.
     """
     by_device = dict(entry.split(":") for entry in backends.split(",") if ":" in entry)
     return by_device.get("cuda", backends) == "nccl"

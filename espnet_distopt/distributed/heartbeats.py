@@ -46,11 +46,8 @@ class Suspect:
 class Heartbeats:
     """The last count of each other learner, and since when it stands still.
 
-    Args:
-        silence: seconds without a heartbeat after which a learner counts as lost.
-
-    Attributes:
-        suspects: rank -> a learner that may have died.
+    A learner counts as lost after `silence` seconds without a heartbeat. `suspects` has
+    those by rank that may have died.
     """
 
     def __init__(self, silence: float) -> None:
@@ -79,11 +76,8 @@ class Heartbeats:
     def why_lost(self, peer: int, now: float, awaited: bool) -> str | None:
         """Return why a learner is lost, in words; None if it is not, or nobody knows.
 
-        Args:
-            peer: its rank.
-            now: the present time.
-            awaited: whether this learner waits in the store. One that has left the
-                session may be silent, but it will not come any more.
+        One that has left the session may be silent; but if it is `awaited` in the
+        store, it is lost, because it will not come any more.
         """
         if peer not in self._counts:
             return None
@@ -103,12 +97,7 @@ class Heartbeats:
         return None
 
     def suspect(self, peers: Iterable[int], why: str) -> None:
-        """Note that learners may have died.
-
-        Args:
-            peers: their ranks.
-            why: what has happened, in words.
-        """
+        """Note that learners may have died, and why, in words."""
         for peer in peers:
             self.suspects.setdefault(peer, Suspect(why))
 

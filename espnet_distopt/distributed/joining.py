@@ -63,12 +63,8 @@ LOOK = 0.5
 class StateServer:
     """Serves this learner's state to replacements of others.
 
-    Cost: a look at a flag in each step; a copy of the state in the step that serves it.
-
-    Args:
-        liveness: knows which learners live.
-        watch: the training thread's connection to the store.
-        over: returns whether the gossip of the epoch is over that is being trained.
+    `over` returns whether the gossip of the epoch is over that is being trained. Cost:
+    a look at a flag in each step; a copy of the state in the step that serves it.
     """
 
     def __init__(
@@ -92,8 +88,7 @@ class StateServer:
     def end_step(self, state: Callable[[], dict[str, Any]]) -> None:
         """Write the state down at the end of a step, if a replacement has asked for it.
 
-        Args:
-            state: returns tensors, numbers, strings, lists and dicts.
+        `state` returns tensors, numbers, strings, lists and dicts.
         """
         if self._asked.is_set():
             self._asked.clear()
@@ -135,41 +130,29 @@ def enter(
 ) -> State:
     """Join the members, and return the state of the one that was taken over.
 
-    Args:
-        liveness: knows which learners live.
-        watch: the training thread's connection to the store.
-        take: takes over the entry "learner" of a member's state, at each attempt. If it
-            raises `JoinLater`, this learner joins in the next epoch.
+    `take` takes over the entry "learner" of a member's state, at each attempt. If it
+    raises `JoinLater`, this learner joins in the next epoch.
 
     Raises:
         PeerLostError: the others have ended, or give this learner up.
     """
+    own = liveness.membership.name(liveness.rank)
     _refuse_before_begin(liveness)
     while True:
         state = _fetch(liveness, watch)
         try:
             take(state["learner"])
         except JoinLater:
-            _announce(liveness)
+            announce_joined(own)
             _await_next_epoch(liveness, watch, state["round"])
             continue
         liveness.membership.learn(state["incarnations"])
         with watch.asking("joining"):
             liveness.await_lease()
             joined = liveness.membership.join(watch.store, state["round"])
-        _announce(liveness)
+        announce_joined(own)
         if joined:
             return state
-
-
-def _announce(liveness: Liveness) -> None:
-    """Tell the launcher that this learner has joined, or waits for a member.
-
-    It does not hang then, and the launcher shall not kill it. It waits as long for a
-    member that makes no step as that one's validation takes.
-    """
-    number = liveness.membership.incarnation(liveness.rank)
-    announce_joined(liveness.rank, number)
 
 
 def _refuse_before_begin(liveness: Liveness) -> None:
@@ -189,14 +172,7 @@ def _refuse_before_begin(liveness: Liveness) -> None:
 
 
 def _fetch(liveness: Liveness, watch: Watch) -> State:
-    """Return the state of a member, for a replacement that is about to join.
-
-    It asks the members in the order of their ranks, its neighbours first, until one of
-    them can be joined.
-
-    Args:
-        liveness: knows which learners live.
-        watch: the training thread's connection to the store.
+    """Return the state of a member that can be joined; the next neighbours come first.
 
     Raises:
         PeerLostError: the run has ended, or has ended for this learner.
@@ -221,18 +197,13 @@ def _fetch(liveness: Liveness, watch: Watch) -> State:
                 return state
             waits = True
         if waits:
-            _announce(liveness)
+            announce_joined(liveness.membership.name(liveness.rank))
             liveness.wait_for_note(LOOK)
         liveness.pause()
 
 
 def _await_next_epoch(liveness: Liveness, watch: Watch, epoch: int) -> None:
     """Wait until the gossip of an epoch is over, in which a replacement cannot join.
-
-    Args:
-        liveness: knows which learners live.
-        watch: the training thread's connection to the store.
-        epoch: the number of the gossip's epoch.
 
     Raises:
         PeerLostError: the run has ended, or has ended for this learner.
@@ -281,7 +252,7 @@ def _ask(
 
         def check() -> None:
             watch.check("joining")
-            _announce(liveness)
+            announce_joined(liveness.membership.name(liveness.rank))
             if peer not in liveness.members.ranks:
                 raise ConnectionError(f"learner {peer} is lost")
 

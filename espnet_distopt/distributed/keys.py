@@ -43,8 +43,8 @@ own as soon as it knows; every heartbeat reads it. The first learner makes it.""
 def end(learner: str) -> str:
     """Return the key that says why a process has left its session by an error.
 
-    The process writes it before it ends; its launcher reads it then. The value begins
-    with `launch_variables.LOST` if the others go on without it, else with `FAILED`.
+    It writes that before it ends, behind `launch_variables.LOST` if the others go on
+    without it, else `FAILED`; its launcher reads it.
     """
     return f"distopt/end/{learner}"
 
@@ -80,10 +80,7 @@ def found(rank: int) -> str:
 
 
 def decision_read(rank: int) -> str:
-    """Return the key that a learner writes when it has read the decision.
-
-    Learner 0 waits for it before it ends, because it may keep the store.
-    """
+    """Return the key of one that has read the decision, for which learner 0 stays."""
     return f"read/{rank}"
 
 
@@ -91,11 +88,7 @@ def decision_read(rank: int) -> str:
 
 
 def session(number: int) -> str:
-    """Return the prefix of a session's keys.
-
-    Args:
-        number: how many sessions this process has begun before, as all others have.
-    """
+    """Return the prefix of the keys of a session; all processes number them alike."""
     return f"espnet_distopt/{number}"
 
 
@@ -111,10 +104,7 @@ that needs it makes it; who connects to a learner sends it."""
 
 
 def beat(learner: str) -> str:
-    """Return the key of a learner's heartbeats.
-
-    It counts them there, and ends with `liveness.LEFT`. All others read it.
-    """
+    """Return the key where a learner counts its heartbeats, up to `heartbeats.LEFT`."""
     return f"beat/{learner}"
 
 
@@ -142,7 +132,7 @@ def done(attempt: str) -> str:
 def decided(attempt: str) -> str:
     """Return the key of the verdict on a collective, for which all wait.
 
-    It is written by compare-and-set, and lives as long as `done`.
+    The first one counts, by compare-and-set. It lives as long as `done`.
     """
     return f"decided/{attempt}"
 
@@ -150,7 +140,7 @@ def decided(attempt: str) -> str:
 def completed(attempt: str, rank: int) -> str:
     """Return the key of how many parts of an aborted collective a learner has.
 
-    It writes it before all meet to repeat the collective; all read it then.
+    It writes that before all meet to repeat the collective; all read it then.
     """
     return f"completed/{attempt}/{rank}"
 
@@ -207,19 +197,13 @@ STOP = "stop"
 
 
 def stop_at(first: int) -> str:
-    """Return the key of the step at which a group of learners stops.
+    """Return the key of the step at which a group stops, of which this rank is first.
 
     The first proposal counts, by compare-and-set; all learners of the group read it.
-
-    Args:
-        first: the first rank of the group.
     """
     return f"stop/{first}"
 
 
 def pause(barrier: int) -> str:
-    """Return the key that a learner writes before a barrier at which all pause.
-
-    All look for it after the barrier.
-    """
+    """Return the key that says before a barrier that all pause there."""
     return f"pause/{barrier}"

@@ -25,11 +25,7 @@ def learners_per_node(size: int, environment: Mapping[str, str]) -> int | None:
 
     This package's launcher lists the learners of each machine. torchrun counts those of
     one machine. Slurm counts tasks, which are the learners if there are as many: a task
-    may start several.
-
-    Args:
-        size: number of learners.
-        environment: the variables of this process.
+    may start several. `environment` has the variables of this process.
     """
     counts = _counts(size, environment)
     return counts[0] if sum(counts) == size and len(set(counts)) == 1 else None
@@ -90,19 +86,21 @@ def survival_announced() -> bool:
     return bool(_store().check([keys.SURVIVES]))
 
 
-def announce_joined(rank: int, incarnation: int) -> None:
-    """Tell the launcher, once, that a replacement has joined the others or will do so.
+def announce_joined(learner: str) -> None:
+    """Tell the launcher, once, that a replacement has joined, or waits for a member.
+
+    It does not hang then, and the launcher shall not kill it. It waits as long for a
+    member that makes no step as that one's validation takes.
 
     Args:
-        rank: its rank.
-        incarnation: how often the learner was started before.
+        learner: its name (`learner_name`).
     """
     if INCARNATION not in os.environ:
         return
-    store, own = _store(), learner_name(rank, incarnation)
+    store = _store()
     known = store.get(keys.JOINED).decode() if store.check([keys.JOINED]) else ""
-    if own not in known.split():
-        store.append(keys.JOINED, f"{own} ")
+    if learner not in known.split():
+        store.append(keys.JOINED, f"{learner} ")
 
 
 def is_started_again() -> bool:
@@ -113,11 +111,8 @@ def is_started_again() -> bool:
 def announce_end(store: Any, rank: int, lost: bool, why: str) -> None:
     """Tell the launcher why this learner leaves its session by an error.
 
-    Args:
-        store: the session's part of the store, of which no other thread makes use.
-        rank: this learner's rank.
-        lost: whether the others go on without it.
-        why: the reason, in words.
+    `lost` says whether the others go on without it. The store is the session's part, of
+    which no other thread makes use.
     """
     if INCARNATION in os.environ:
         root, key = without_prefix(store), keys.end(learner_name(rank, incarnation()))
@@ -126,11 +121,7 @@ def announce_end(store: Any, rank: int, lost: bool, why: str) -> None:
 
 
 def announce_hopeless(reason: str) -> None:
-    """Tell the launcher that nobody can join the others any more, so that it ends all.
-
-    Args:
-        reason: why, in words.
-    """
+    """Tell the launcher why nobody can join any more, so that it ends all."""
     if INCARNATION in os.environ:
         _store().compare_set(keys.HOPELESS, "", reason)
 

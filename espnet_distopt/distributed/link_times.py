@@ -67,13 +67,9 @@ def latency(pair: Pair) -> float:
 def bandwidth(pairs: Sequence[Pair], lead: float, target: float) -> float:
     """Return the bytes a second of each pair in each direction.
 
-    All pairs exchange at one time. All learners call it, as with `exchange_seconds`.
-
-    Args:
-        pairs: the pairs that exchange.
-        lead: the seconds of a message that do not depend on its size (`latency`).
-        target: the seconds that a message shall take. Its size is found from a short
-            one, and is the same for all learners.
+    All pairs exchange at one time. All learners call it, as with `exchange_seconds`. A
+    message takes `lead` seconds whatever its size (`latency`), and shall take about
+    `target`: its size is found from a short one, and is the same for all learners.
     """
     seconds = exchange_seconds(pairs, SMALLEST)
     wanted = int(SMALLEST * target / seconds)

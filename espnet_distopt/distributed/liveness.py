@@ -82,11 +82,10 @@ class Liveness:
         size: number of places, N.
         silence: seconds without a heartbeat after which a learner counts as lost.
         number: how often a learner of this rank had begun this session before.
-        before: rank -> the process of this learner in the session before, as `process`
-            returns it; empty if that was none, or nobody knows.
+        before: rank -> the process of this learner in the session before, as
+            `processes` returns it; empty if that was none, or nobody knows.
 
     Attributes:
-        rank, size, silence: as given.
         membership: who lives, as last read from the store.
         listeners: functions that are called, on the heartbeat's thread, when the
             members have changed.
@@ -163,9 +162,8 @@ class Liveness:
     ) -> None:
         """Let the training go on when a learner is lost, from now on.
 
-        Args:
-            lost_with: returns the ranks that leave the members with a lost one.
-            remark: returns what to add to the line of the log on a loss.
+        `lost_with` returns the ranks that leave the members with a lost one; `remark`
+        returns what to add to the line of the log on a loss.
         """
         self._lost_with, self._remark = lost_with, remark
 
@@ -224,10 +222,7 @@ class Liveness:
         self._noted.wait(PROBE)
 
     def wait_for_note(self, seconds: float) -> str | None:
-        """Return who is lost and why, as soon as that is known.
-
-        Returns None if no learner is lost after `seconds`.
-        """
+        """Return who is lost and why, as soon as known; None if nobody in `seconds`."""
         self._noted.wait(seconds)
         return self.lost
 
@@ -236,9 +231,6 @@ class Liveness:
         """Mark this learner as waiting for others in the store, inside.
 
         Meanwhile a learner that has left counts as lost, because it will not come.
-
-        Args:
-            store: the waiting thread's connection to the store.
         """
         self.store_waits.append(store)
         try:
@@ -249,12 +241,7 @@ class Liveness:
     # Suspects
 
     def suspect(self, peers: Iterable[int], why: str) -> None:
-        """Find out soon whether learners have died: a connection to one has failed.
-
-        Args:
-            peers: their ranks.
-            why: what has happened, in words.
-        """
+        """Find out soon whether `peers` have died: a connection to one has failed."""
         self._beats.suspect((peer for peer in peers if peer != self.rank), why)
         self._nudged.set()
 
@@ -319,12 +306,7 @@ class Liveness:
         return ended
 
     def _judge(self, now: float, ended: Iterable[str]) -> None:
-        """Find out who is lost.
-
-        Args:
-            now: when the counts were read.
-            ended: the processes that have ended, and were not judged before.
-        """
+        """Find out who is lost, of whom the counts and the ends were read `now`."""
         for process in ended:
             if self.lost is None:
                 self._judge_end(process)
@@ -348,7 +330,7 @@ class Liveness:
             self._ends_judged.add(process)
             present = _process(peer, self._store.get(keys.process(name)))
             known = peer != self.rank and peer in self.members.ranks
-            if known and present == process and not self._has_left(name):
+            if known and present == process and not has_left(self._store, name):
                 self._lose(peer, f"learner {peer} has died: its process is gone")
                 # That is why connections to others have failed, too.
                 self._beats.suspects.clear()
@@ -357,10 +339,6 @@ class Liveness:
                 f"learner {peer} has died before this session: its process is gone, "
                 "and a session needs all learners; start all of them again"
             )
-
-    def _has_left(self, learner: str) -> bool:
-        key = keys.beat(learner)
-        return self._store.check([key]) and bytes(self._store.get(key)) == LEFT
 
     def _lose(self, peer: int, why: str) -> None:
         """End the run because of a lost learner, or go on without it."""
@@ -473,10 +451,7 @@ class Liveness:
             return  # The store is gone, so that no learner can read it any more.
 
     def _leave_others(self, why: str, alone: bool) -> bool:
-        """Leave the members, or end the run for all.
-
-        Returns whether the others go on.
-        """
+        """Leave the members, or end the run for all; return whether they go on."""
         if self.membership.joining:
             return True  # It has no part in the training.
         failed = self._store.get(keys.FAILED)
@@ -487,19 +462,20 @@ class Liveness:
         return False
 
 
+def has_left(store: Store, learner: str) -> bool:
+    """Return whether a learner (`learner_name`) has left the session of a store."""
+    key = keys.beat(learner)
+    return store.check([key]) and bytes(store.get(key)) == LEFT
+
+
 def wait_for_leavers(
     store: Store, learners: Sequence[str], silence: float, seconds: float | None
 ) -> None:
-    """Wait until other learners have left or are silent.
+    """Wait until other learners (`learner_name`) have left, or were silent for so long.
 
     A learner that has not begun the session is as one that is silent: it may be about
-    to begin, and would then need the store to hear why the others have ended.
-
-    Args:
-        store: the store of all learners.
-        learners: their names (`learner_name`).
-        silence: seconds without a heartbeat after which a learner counts as lost.
-        seconds: the time limit; None means none.
+    to begin, and would then need the store to hear why the others have ended. The wait
+    takes `seconds` at most; None means no limit.
     """
     begin = time.monotonic()
     staying = {keys.beat(each): (b"", begin) for each in learners}
@@ -524,11 +500,7 @@ def processes(store: Store, membership: Membership) -> dict[int, str]:
     """Return the processes of a session's learners by rank; {} if not all had begun.
 
     A process has the name that the launcher gives it (`launch.learner`). Cost: N + 1
-    operations of the store.
-
-    Args:
-        store: the session's part of the store.
-        membership: what this process knows of its members.
+    operations of the session's part of the store.
     """
     written = [keys.process(membership.name(r)) for r in range(membership.size)]
     if not store.check(written):

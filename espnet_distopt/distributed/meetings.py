@@ -13,54 +13,42 @@ from contextlib import contextmanager
 
 from espnet_distopt.core.membership import Members
 from espnet_distopt.core.protocols import arrival, decide_meeting, met, parse_met
-from espnet_distopt.distributed.liveness import Liveness, Store
+from espnet_distopt.distributed.liveness import Store
 from espnet_distopt.distributed.watch import Watch
 
 OnChange = Callable[[Store], None]
 """What to do in the store when the members have changed."""
 
 
-class Waiting:
-    """What the heartbeat's thread does for waits of others when the members change.
+class Meetings:
+    """Carries out meetings, on the training thread.
 
     Args:
-        liveness: knows which learners live.
-        store: the store of all learners, for the heartbeat's thread.
+        watch: the training thread's connection to the store.
+        store: a connection for the heartbeat's thread, which looks on a change of the
+            members whether waits have ended.
     """
 
-    def __init__(self, liveness: Liveness, store: Store) -> None:
-        self._store = store
+    def __init__(self, watch: Watch, store: Store) -> None:
+        self._watch, self._store = watch, store
+        live = watch.liveness
+        self._own = live.membership.name(live.rank)
+        self._before: list[str] = []
         self._waits: list[OnChange] = []
-        liveness.listeners.append(self._follow)
+        live.listeners.append(self._follow)
 
     def _follow(self) -> None:
         for wait in tuple(self._waits):
             wait(self._store)
 
     @contextmanager
-    def until(self, follow: OnChange) -> Generator[None, None, None]:
-        """Call `follow` on each change of the members, inside."""
+    def following(self, follow: OnChange) -> Generator[None, None, None]:
+        """Let the heartbeat's thread call `follow` on each change, inside."""
         self._waits.append(follow)
         try:
             yield
         finally:
             self._waits.remove(follow)
-
-
-class Meetings:
-    """Carries out meetings.
-
-    Args:
-        watch: the training thread's connection to the store.
-        waiting: what is done on a change of the members.
-    """
-
-    def __init__(self, watch: Watch, waiting: Waiting) -> None:
-        self._watch = watch
-        self._waiting = waiting
-        live = watch.liveness
-        self._own = live.membership.name(live.rank)
-        self._before: list[str] = []
 
     def meet(
         self,
@@ -91,7 +79,7 @@ class Meetings:
         with self._watch.asking(what):
             live.await_lease()
             store.set(arrival(name, self._own), "1")
-            with self._waiting.until(follow):
+            with self.following(follow):
                 follow(store)
                 members = parse_met(self._watch.wait_for(met(name), what))
             live.await_version(members.version)

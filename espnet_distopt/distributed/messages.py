@@ -50,12 +50,8 @@ def all_to_all(
 ) -> None:
     """Carry out `effects.AllToAll`, and return when it is complete.
 
-    Args:
-        group: the group of its learners, N.
-        tensor: the rows to send, (N, S).
-        into: the rows received, (N, S).
-        arrived: the algorithm's work on columns that have arrived.
-        complete: waits for operations.
+    The N learners of the group send the rows of `tensor` (N, S), and receive `into`
+    (N, S). `arrived` is the algorithm's work on columns that have arrived.
     """
     if tensor.is_cuda:
         received = torch.empty_like(tensor, memory_format=torch.contiguous_format)
@@ -91,12 +87,8 @@ def all_gather(
 ) -> None:
     """Carry out `effects.AllGather`, and return when it is complete.
 
-    Args:
-        group: the group of its learners, N.
-        tensor: the row to send, (S,).
-        into: the rows of all learners, (N, S).
-        prepare: the algorithm's work on elements that are sent next.
-        complete: waits for operations.
+    The N learners of the group send `tensor` (S,), and receive the rows of all `into`
+    (N, S). `prepare` is the algorithm's work on elements that are sent next.
     """
     if tensor.is_cuda:
         if prepare is not None:
@@ -133,14 +125,7 @@ def all_gather(
 
 
 def _in_order(posted: Posted, ahead: int, complete: Complete, arrived: Report) -> None:
-    """Post piece after piece, and wait for each once `ahead` more have been posted.
-
-    Args:
-        posted: posts the pieces.
-        ahead: number of pieces under way while the next one is posted.
-        complete: waits for operations.
-        arrived: the algorithm's work, called with `stop` when a piece has arrived.
-    """
+    """Post piece after piece, and wait for each once `ahead` more have been posted."""
     under_way: deque[tuple[int, list[Any]]] = deque()
 
     def complete_first() -> None:
@@ -167,22 +152,12 @@ def _pieces(tensor: Tensor) -> Generator[tuple[int, int], None, None]:
 def _to_all(
     group: Group, sent: list[Tensor], received: Tensor, complete: Complete
 ) -> None:
-    """Send one message to each other learner, and receive one from it.
-
-    The order begins with the next rank, so that not all learners send to the same one
-    first.
-
-    Args:
-        group: the group of its learners, N.
-        sent: what each learner is sent, N tensors (S,).
-        received: the rows received, (N, S).
-        complete: waits for operations.
-    """
+    """Send one message (S,) to each of N learners, and receive their rows (N, S)."""
     if received.numel() == 0:
         return
     own, size = group.rank(), group.size()
     works = []
-    for distance in range(1, size):
+    for distance in range(1, size):  # Not all send to the same one first.
         source, target = (own - distance) % size, (own + distance) % size
         works += _post(group, sent[target], target, received[source], source)
     complete(works[::2] + works[1::2], False)

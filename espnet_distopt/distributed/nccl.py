@@ -42,14 +42,8 @@ class NcclGroup:
     """A group of NCCL.
 
     Its operations raise RuntimeError once the group is aborted: an aborted kernel looks
-    complete, and its tensor holds anything.
-
-    Args:
-        store: a part of the store that no other group has.
-        rank: this learner's place in the group.
-        size: the number of its members.
-        device: the GPU of the tensors.
-        limit: the time that an operation may take.
+    complete, and its tensor holds anything. It takes tensors of one GPU, and arguments
+    as `gloo.make_group`.
 
     Raises:
         InputError: two learners share a GPU.
@@ -145,9 +139,8 @@ class NcclGroup:
     def end(self, well: bool) -> None:
         """Let go of the GPU's memory and the connections.
 
-        Args:
-            well: whether all operations of this learner were completed. If so, what it
-                has sent still reaches the others.
+        If all operations of this learner were completed (`well`), what it has sent
+        still reaches the others.
         """
         if self.aborted or not well:
             self.abort()
@@ -191,14 +184,13 @@ class _Operation:
 @contextmanager
 def _without_watchdog() -> Generator[None, None, None]:
     """Inside, a group of NCCL is made without the threads that end the process."""
-    before = os.environ.get(_NO_WATCHDOG)
+    before = os.environ.pop(_NO_WATCHDOG, None)
     os.environ[_NO_WATCHDOG] = "1"
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[_NO_WATCHDOG]
-        else:
+        del os.environ[_NO_WATCHDOG]
+        if before is not None:
             os.environ[_NO_WATCHDOG] = before
 
 
@@ -228,11 +220,7 @@ _ADVICE = (
 
 
 def advice(text: str) -> str | None:
-    """Return what to do about an error of NCCL's, in one line; None if unknown.
-
-    Args:
-        text: the error's message.
-    """
+    """Return what to do about an error of NCCL's, in one line; None if unknown."""
     for pattern, what in _ADVICE:
         if found := re.search(pattern, text):
             return f"{what}. NCCL said: {found[0].strip()}"

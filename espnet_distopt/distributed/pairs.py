@@ -58,24 +58,15 @@ _HELLO = struct.Struct(f"<{TOKEN}sII")
 
 
 def token_of(watch: Watch) -> bytes:
-    """Return the token of this run; the first learner that asks makes it.
-
-    Args:
-        watch: the calling thread's connection to the store.
-    """
+    """Return the token of this run; the first learner that asks makes it."""
     made = os.urandom(TOKEN // 2).hex()
     return bytes(watch.store.compare_set(keys.TOKEN, "", made))
 
 
 class PeerListener:
-    """Makes and accepts the connections between learners.
+    """Makes and accepts the connections between learners, on the gossip thread.
 
     Whoever connects says first the token of this run, its rank and its incarnation.
-
-    Args:
-        liveness: knows which learners live.
-        watch: the gossip thread's connection to the store.
-        wakeup: the gossip thread's waits.
     """
 
     def __init__(self, liveness: Liveness, watch: Watch, wakeup: WakeUp) -> None:
@@ -97,8 +88,7 @@ class PeerListener:
     def admit(self, ready: Collection[int]) -> list[tuple[int, socket.socket]]:
         """Return the ranks and the connections of members that have connected.
 
-        Args:
-            ready: the descriptors of sockets that can be read.
+        `ready` are the descriptors of sockets that can be read.
         """
         admitted = []
         for stranger in [s for s in self._strangers if s.fileno() in ready]:
@@ -126,11 +116,7 @@ class PeerListener:
         return rank if known and incarnation == self._incarnation(rank) else None
 
     def connect(self, peer: int, check: Check) -> socket.socket:
-        """Connect to `peer`, and say who is connecting.
-
-        Args:
-            peer: the rank of a member.
-            check: raises if the wait has become pointless.
+        """Connect to the member `peer`, and say who is connecting.
 
         Raises:
             OSError: `peer` cannot be reached.
@@ -186,10 +172,6 @@ class DroppedError(Exception):
 class Pairs:
     """The connections of a learner for exchanges; its gossip thread uses them.
 
-    Args:
-        liveness: knows which learners live.
-        watch: the gossip thread's connection to the store.
-
     Attributes:
         wakeup: ends the gossip thread's waits, for example when the members change.
     """
@@ -201,8 +183,7 @@ class Pairs:
         self._peer_listener = PeerListener(liveness, watch, self.wakeup)
         self._invited: dict[int, Channel] = {}
         self._inviting: dict[int, Channel] = {}
-        self._peer: int | None = None
-        self._incarnation = 0
+        self._peer, self._incarnation = -1, 0  # Of the exchange under way, or the last.
         self._exchange: tuple[Channel, int, bool] | None = None
         self._count = 0
         liveness.listeners.append(self.wakeup.wake)
@@ -231,7 +212,8 @@ class Pairs:
             channel = self._invited.get(peer)
             if channel is None or channel.incarnation != self._incarnation:
                 self._break(peer, None)  # It leads to one that has been replaced.
-                channel = self._connect(peer)
+                connection = self._peer_listener.connect(peer, self._check)
+                self._invited[peer] = channel = self._channel(connection, peer)
             channel.send(Header(Kind.INVITE, epoch, self._count))
             channel.await_reply()
         except DroppedError:
@@ -241,11 +223,6 @@ class Pairs:
             self._break(peer, error)
             return
         self._exchange = channel, self._count, True
-
-    def _connect(self, peer: int) -> Channel:
-        connection = self._peer_listener.connect(peer, self._check)
-        self._invited[peer] = channel = self._channel(connection, peer)
-        return channel
 
     # The passive side
 
@@ -322,15 +299,10 @@ class Pairs:
     # Both sides
 
     def swap(self, epoch: int, sent: memoryview, received: memoryview) -> bool:
-        """Exchange tensors with the peer of the last invitation.
+        """Exchange tensors of the same size with the peer of the last invitation.
 
         Returns whether the exchange is to be applied; if not, `received` has any
         content.
-
-        Args:
-            epoch: the number of the gossip's epoch.
-            sent: the bytes to send.
-            received: what is overwritten by the bytes of the peer, of the same size.
 
         Raises:
             PeerLostError: the run has ended, or goes on without this learner.
@@ -347,7 +319,7 @@ class Pairs:
     def _swap_as_active(
         self, channel: Channel, header: Header, sent: memoryview, received: memoryview
     ) -> bool:
-        peer, asked = self._current_peer(), False
+        peer, asked = self._peer, False
         try:
             channel.swap(header, sent, received)
             asked = True
@@ -365,7 +337,7 @@ class Pairs:
     def _swap_as_passive(
         self, channel: Channel, header: Header, sent: memoryview, received: memoryview
     ) -> bool:
-        peer, verdict = self._current_peer(), Kind.ABORT
+        peer, verdict = self._peer, Kind.ABORT
         channel.verdict = header.number, verdict
         try:
             channel.swap(header, sent, received)
@@ -412,10 +384,6 @@ class Pairs:
         self._incarnation = self._liveness.membership.incarnation(peer)
         self._peer, self._exchange = peer, None
 
-    def _current_peer(self) -> int:
-        assert self._peer is not None
-        return self._peer
-
     def _check(self) -> None:
         """Raise if a wait for the current peer has become pointless.
 
@@ -424,8 +392,6 @@ class Pairs:
             PeerLostError: the run has ended, or goes on without this learner.
         """
         self._watch.check("an exchange")
-        if self._peer is None:
-            return
         live = self._liveness
         replaced = live.membership.incarnation(self._peer) != self._incarnation
         if replaced or self._peer not in live.members.ranks:

@@ -17,7 +17,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch.distributed as dist
@@ -40,10 +40,11 @@ from espnet_distopt.core.effects import (
 )
 from espnet_distopt.core.membership import Meeting, Members
 from espnet_distopt.core.open_queues import position
+from espnet_distopt.core.protocols import Membership
 from espnet_distopt.distributed import keys
 from espnet_distopt.distributed.collectives import Collectives, InFlight
 from espnet_distopt.distributed.earlier import keep, next_session
-from espnet_distopt.distributed.gossip import GossipSide
+from espnet_distopt.distributed.gossip import Gossip
 from espnet_distopt.distributed.groups import Groups
 from espnet_distopt.distributed.joining import StateServer, enter
 from espnet_distopt.distributed.launch_variables import LAZY, LAZY_GROUP
@@ -54,7 +55,7 @@ from espnet_distopt.distributed.launcher import (
     learners_per_node,
 )
 from espnet_distopt.distributed.liveness import Liveness
-from espnet_distopt.distributed.meetings import Meetings, Waiting
+from espnet_distopt.distributed.meetings import Meetings
 from espnet_distopt.distributed.surviving import Attempt, SurvivingCollectives
 from espnet_distopt.distributed.watch import Watch, explain, of_network
 from espnet_distopt.errors import STOPPED, InputError, PeerLostError, in_words
@@ -77,6 +78,7 @@ class ProcessGroupDriver:
         per_node: the number of learners on each machine, as the launcher says; None if
             it does not say so, or if the machines have unequal numbers.
         joins: whether this learner replaces one that has died, and has not joined yet.
+        store: the rendezvous store, for the training thread; one of its own if alone.
         record: the sections of the algorithm's programs that have run in epochs, in
             their order, for tests that repeat them; None if they are not kept.
         spent: seconds that the training thread has spent in collectives ("comm_time")
@@ -87,7 +89,7 @@ class ProcessGroupDriver:
         self.spent: defaultdict[str, float] = defaultdict(float)
         self.record: list[tuple[str, Any]] | None = [] if recording else None
         self.rank, self.size = 0, 1
-        self._gossip: GossipSide | None = None
+        self._gossip: Gossip | None = None
         self._liveness: Liveness | None = None
         self._groups: Groups | None = None
         self._surviving: SurvivingCollectives | None = None
@@ -102,7 +104,8 @@ class ProcessGroupDriver:
             self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self._told = Members.everybody(self.size)
         self.per_node = learners_per_node(self.size, os.environ)
-        self._store: SharedStore = HashStore()
+        self.store: SharedStore = HashStore()
+        self._membership = Membership(self.store, self.rank, self.size)
         if self.size > 1:
             try:
                 self._connect(silence)
@@ -131,25 +134,30 @@ class ProcessGroupDriver:
         self._liveness = live = Liveness(
             store, self.rank, self.size, silence, number, before
         )
-        keep(opening, live.membership)
+        self._membership = live.membership
+        keep(opening, self._membership)
         self.joins = number > 0
         self._watch = Watch(live, store)
-        self._store = self._watch.store
-        self._gossip = GossipSide(
-            live, store, self._monitor, self._follow, self.spent, self.record
+        self.store = self._watch.store
+        self._gossip = Gossip(
+            live,
+            store,
+            self._monitor,
+            lambda: self._tell(self.members),
+            self.spent,
+            self.record,
         )
         # The heartbeat's thread never waits; it has no connection to be severed.
-        self._waiting = Waiting(live, store.clone())
-        self._meetings = Meetings(self._watch, self._waiting)
+        self._meetings = Meetings(self._watch, store.clone())
         self._groups = Groups(self.rank, self.size, self._watch, self._meetings.meet)
 
     # Programs
 
     def run(self, program: Generator[Effect, Any, Any], in_epoch: bool = False) -> Any:
-        """Run `program` on the calling thread and return its value.
+        """Run a program of the training side, and return its value.
 
         Args:
-            program: a program of the training side.
+            program: the program.
             in_epoch: whether it is part of an epoch's training, which is recorded.
 
         Raises:
@@ -157,30 +165,24 @@ class ProcessGroupDriver:
         """
         result: Any = None
         effect: Any = None
+        gossip = self._gossip
         while True:
             with self._monitor:
-                if self._gossip is not None:
-                    self._gossip.check()
+                if gossip is not None:
+                    gossip.check()
                 if self._surviving is not None:
                     self._watch.check("a step")
-                if in_epoch and not isinstance(effect, LIFECYCLE):
-                    self._note_section()
+                recorded = in_epoch and not isinstance(effect, LIFECYCLE)
+                if self.record is not None and recorded:
+                    self.record.append(("training", None))
                 try:
-                    with self._in_order():
+                    # On a GPU a section waits for the gossip's last.
+                    with gossip.streams.training_section() if gossip else nullcontext():
                         effect = program.send(result)
                 except StopIteration as stop:
                     return stop.value
-                progress = self._gossip.progress if self._gossip else 0
+                progress = gossip.progress if gossip else 0
             result = self._perform(effect, progress)
-
-    def _in_order(self) -> AbstractContextManager[None]:
-        """Return the context of a section: on a GPU it waits for the gossip's last."""
-        gossip = self._gossip
-        return gossip.streams.training_section() if gossip else nullcontext()
-
-    def _note_section(self) -> None:
-        if self.record is not None:
-            self.record.append(("training", None))
 
     def _perform(self, effect: Effect, progress: int) -> Any:
         match effect:
@@ -210,7 +212,8 @@ class ProcessGroupDriver:
             case Published() if gossip.thread is not None:
                 with self._monitor:
                     gossip.publish()
-                    self._end_step()
+                    if self._state_server is not None:
+                        self._state_server.end_step(self._joinable)
             case StopGossip():
                 gossip.stop()
 
@@ -220,17 +223,11 @@ class ProcessGroupDriver:
         surviving = self._surviving
         if surviving is None or not isinstance(effect, GroupCollective):
             return self._collectives.begin(effect)
-        if not self._survives(effect):
+        if effect.ranks is not None and self._unit.issuperset(effect.ranks):
+            # Those of one unit, as the learners of a node, are lost together.
             return self._collectives.begin(effect)
         with self._watch.asking("a collective"):
             return surviving.begin(effect, late)
-
-    def _survives(self, effect: GroupCollective) -> bool:
-        """Return whether the loss of some of its learners leaves others.
-
-        Those of one unit, as the learners of a node, are lost together.
-        """
-        return effect.ranks is None or not self._unit.issuperset(effect.ranks)
 
     def _wait(self, handle: InFlight | Attempt) -> Tensor | None:
         if isinstance(handle, InFlight):
@@ -269,11 +266,6 @@ class ProcessGroupDriver:
         with self._watch.asking(what):
             return Meeting(bool(self._watch.store.check([pause])), met)
 
-    @property
-    def store(self) -> SharedStore:
-        """The rendezvous store, for the training thread; one of its own if alone."""
-        return self._store
-
     @contextmanager
     def asking(self, what: str) -> Generator[None, None, None]:
         """Inside, the store is asked: it takes time, and the store may be gone.
@@ -302,22 +294,16 @@ class ProcessGroupDriver:
     @property
     def members(self) -> Members:
         """The learners that live, as this one knows by now."""
-        if self._liveness is None:
-            return Members.everybody(self.size)
-        return self._liveness.members
+        return self._membership.members
 
     def incarnation(self, rank: int) -> int:
         """Return how often a learner of `rank` was started before the present one."""
-        return self._liveness.membership.incarnation(rank) if self._liveness else 0
+        return self._membership.incarnation(rank)
 
     @property
     def dead(self) -> Mapping[int, int]:
         """For each other learner that has died: how often it was started before."""
-        return self._liveness.membership.dead if self._liveness else {}
-
-    def _follow(self) -> None:
-        """Tell the algorithm of the members, as the gossip side has noticed them."""
-        self._tell(self.members)
+        return self._membership.dead
 
     def _tell(self, members: Members) -> None:
         """Tell the algorithm of newer members."""
@@ -343,11 +329,7 @@ class ProcessGroupDriver:
         self._change, self._unit = change, set(lost_with(self.rank))
         if self._surviving is None:
             self._surviving = SurvivingCollectives(
-                self._groups,
-                self._collectives,
-                self._watch,
-                self._meetings,
-                self._waiting,
+                self._groups, self._collectives, self._watch, self._meetings
             )
         self._liveness.survive(lost_with, remark)
         if not self.joins:  # A replacement has met nobody yet.
@@ -362,16 +344,10 @@ class ProcessGroupDriver:
             state: returns tensors, numbers, strings, lists and dicts; it is called at
                 the end of a step.
         """
-        gossip = self._gossip
-        if (
-            self._liveness is not None
-            and gossip is not None
-            and self._state_server is None
-        ):
+        live, gossip = self._liveness, self._gossip
+        if live is not None and gossip is not None and self._state_server is None:
             self._state = state
-            self._state_server = StateServer(
-                self._liveness, self._watch, lambda: gossip.over
-            )
+            self._state_server = StateServer(live, self._watch, lambda: gossip.over)
 
     def join(self, take: Callable[[dict[str, Any]], None]) -> None:
         """Enter the members in the place of a learner that has died.
@@ -394,17 +370,12 @@ class ProcessGroupDriver:
         place.opened, place.joined = state["queue"], state["reading"]
         self._told = self.members
 
-    def _end_step(self) -> None:
-        """Serve a replacement that has asked for this learner's state."""
-        if self._state_server is not None:
-            self._state_server.end_step(self._joinable)
-
     def _joinable(self) -> dict[str, Any]:
-        place, live = position(self), self._liveness
+        place = position(self)
         return {
             "round": self._gossip.rounds if self._gossip else 0,
             "barriers": self._barriers,
-            "incarnations": live.membership.incarnations if live else {},
+            "incarnations": self._membership.incarnations,
             "queue": place.to_join(),
             "reading": place.reading,
             "learner": self._state(),

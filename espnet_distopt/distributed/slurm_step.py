@@ -12,6 +12,7 @@ import re
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from espnet_distopt.errors import InputError
@@ -41,9 +42,6 @@ class Node:
 
 def this_node(environ: Mapping[str, str]) -> Node | None:
     """Return this node's place in a Slurm step over several nodes; None outside one.
-
-    Args:
-        environ: the environment variables of this process.
 
     Raises:
         InputError: a node has several tasks, or node 0 is not this machine although it
@@ -94,9 +92,6 @@ def from_slurm(environ: Mapping[str, str]) -> dict[str, str]:
     The result is empty outside of a step of several tasks, or if RANK is set already. A
     MASTER_ADDR or MASTER_PORT that is set already stays as it is.
 
-    Args:
-        environ: the environment variables of this process.
-
     Raises:
         InputError: Slurm's variables contradict each other, or one is missing.
     """
@@ -129,9 +124,6 @@ def from_slurm(environ: Mapping[str, str]) -> dict[str, str]:
 def tasks_per_node(environ: Mapping[str, str]) -> list[int]:
     """Return the number of tasks on each node of this Slurm step; empty outside one.
 
-    Args:
-        environ: the environment variables of this process.
-
     Example:
         >>> step = {"SLURM_PROCID": "0", "SLURM_STEP_TASKS_PER_NODE": "4(x2),3"}
         >>> tasks_per_node(step)
@@ -161,24 +153,14 @@ def _port(environ: Mapping[str, str]) -> int:
 
 
 def _check_is_here(address: str) -> None:
-    if not _is_here(address):
-        raise InputError(
-            f"rank 0 is not on {address}, where srun was started: "
-            "submit a batch job, or set MASTER_ADDR to the address of the first node"
-        )
-
-
-def _is_here(address: str) -> bool:
-    """Return whether an address, or a host name, belongs to this machine."""
-    try:
+    """Raise InputError if an address, or a host name, is not one of this machine."""
+    with suppress(OSError):
         found = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)
-    except OSError:
-        return False
-    for family, kind, protocol, _, where in found:
-        with socket.socket(family, kind, protocol) as probe:
-            try:
+        for family, kind, protocol, _, where in found:
+            with suppress(OSError), socket.socket(family, kind, protocol) as probe:
                 probe.bind(where)
-            except OSError:
-                continue
-            return True
-    return False
+                return
+    raise InputError(
+        f"rank 0 is not on {address}, where srun was started: "
+        "submit a batch job, or set MASTER_ADDR to the address of the first node"
+    )

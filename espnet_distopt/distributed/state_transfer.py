@@ -30,9 +30,7 @@ State = Any
 def check_sendable(state: State, whose: str) -> None:
     """Raise InputError if a state cannot be sent, or cannot be read at the other end.
 
-    Args:
-        state: the state; its tensors take no time.
-        whose: what the state is of, in words.
+    Its tensors take no time. `whose` says what the state is of, for the message.
     """
     buffer = io.BytesIO()
     try:
@@ -77,11 +75,7 @@ def send_state(connection: socket.socket, state: State) -> None:
 
 
 def receive_state(connection: socket.socket, check: Callable[[], None]) -> State:
-    """Return the state that the other end sends.
-
-    Args:
-        connection: with a time limit.
-        check: is called whenever nothing has come for so long; it may raise.
+    """Return the state that the other end sends; arguments as for `receive_bytes`.
 
     Raises:
         OSError: the other end has closed the connection.
@@ -100,12 +94,10 @@ def receive_state(connection: socket.socket, check: Callable[[], None]) -> State
 def receive_bytes(
     connection: socket.socket, size: int, check: Callable[[], None] | None = None
 ) -> bytearray:
-    """Return `size` bytes.
+    """Return `size` bytes of a connection that has a time limit.
 
-    Args:
-        connection: with a time limit.
-        size: the number of bytes.
-        check: is called whenever nothing has come for so long; None: that is an error.
+    Whenever nothing has come for so long, `check` is called, which may raise; if it is
+    None, that is an error.
 
     Raises:
         OSError: the other end has closed the connection, or is too slow.

@@ -64,9 +64,7 @@ def on_stop_signal(
     one's process group. A signal to the group, as by `timeout` or torchrun, would kill
     them, and PyTorch makes an error of their death. They end with this process.
 
-    Args:
-        request: Is called with the name of a signal.
-        signals: The signals.
+    `request` is called with the name of the signal.
     """
     handle = _Handler(request)
     main = threading.current_thread() is threading.main_thread()

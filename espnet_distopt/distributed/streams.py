@@ -34,7 +34,8 @@ On a CPU nothing is done: there an operation has ended when its call returns.
 """
 
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import torch
 
@@ -42,10 +43,8 @@ import torch
 class Streams:
     """The streams of both sides, from the beginning of an epoch's gossip.
 
-    The training thread makes it, and has worked on its current stream until then.
-
-    Args:
-        device: the device of the parameters.
+    The training thread makes it, and has worked on its current stream until then. The
+    parameters are on `device`.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -67,27 +66,25 @@ class Streams:
         with torch.cuda.device(self._device), torch.cuda.stream(self._side):
             yield
 
-    @contextmanager
-    def gossip_section(self) -> Generator[None, None, None]:
+    def gossip_section(self) -> AbstractContextManager[None]:
         """Inside, the gossip side runs a section of its program."""
         if self._device is None:
-            yield
-            return
-        self._side.wait_event(self._trained)
-        try:
-            yield
-        finally:
-            self._gossiped.record(self._side)
+            return nullcontext()
+        return _section(self._side, self._trained, self._gossiped)
 
-    @contextmanager
-    def training_section(self) -> Generator[None, None, None]:
+    def training_section(self) -> AbstractContextManager[None]:
         """Inside, the training side runs a section of its program."""
         if self._device is None:
-            yield
-            return
+            return nullcontext()
         stream = torch.cuda.current_stream(self._device)
-        stream.wait_event(self._gossiped)
-        try:
-            yield
-        finally:
-            self._trained.record(stream)
+        return _section(stream, self._gossiped, self._trained)
+
+
+@contextmanager
+def _section(stream: Any, after: Any, end: Any) -> Generator[None, None, None]:
+    """Let a stream wait for the event `after`; record the event `end` at the end."""
+    stream.wait_event(after)
+    try:
+        yield
+    finally:
+        end.record(stream)

@@ -44,7 +44,7 @@ from espnet_distopt.distributed.contributions import Contribution, contribution
 from espnet_distopt.distributed.gloo import Job, in_vain
 from espnet_distopt.distributed.groups import Groups
 from espnet_distopt.distributed.liveness import Store
-from espnet_distopt.distributed.meetings import Meetings, Waiting
+from espnet_distopt.distributed.meetings import Meetings
 from espnet_distopt.distributed.watch import Watch, of_network
 from espnet_distopt.errors import PeerLostError, message
 
@@ -81,14 +81,7 @@ class Attempt:
 
 
 class SurvivingCollectives:
-    """Carries out collectives among those who live.
-
-    Args:
-        groups: the process groups.
-        collectives: carries out a collective in a group.
-        watch: the training thread's connection to the store.
-        meetings: the meetings of the living.
-        waiting: what is done on a change of the members.
+    """Carries out collectives among those who live, on the training thread.
 
     Attributes:
         agreed: those on whom all of them agree to take part in the next collective.
@@ -100,26 +93,19 @@ class SurvivingCollectives:
         collectives: Collectives,
         watch: Watch,
         meetings: Meetings,
-        waiting: Waiting,
     ) -> None:
         self.agreed = Members.everybody(len(groups.everybody))
         self._groups = groups
         self._collectives = collectives
         self._watch = watch
         self._meetings = meetings
-        self._waiting = waiting
         self._numbers: Counter[str] = Counter()
         self._over: defaultdict[str, list[str]] = defaultdict(list)
         with watch.liveness.connections.opening():
             self._store = watch.store.clone()
 
     def begin(self, effect: GroupCollective, late: bool = False) -> Attempt:
-        """Begin a collective.
-
-        Args:
-            effect: the collective.
-            late: whether the training goes on before it waits for the result.
-        """
+        """Begin a collective; `late` if the training goes on before it waits for it."""
         members = self.agreed
         if effect.ranks is not None:
             members = Members(self._watch.liveness.members.version, effect.ranks)
@@ -222,7 +208,7 @@ class SurvivingCollectives:
             return self._carry_out(attempt)
         what = attempt.handle.what if attempt.handle else "a collective"
         store = self._watch.store
-        with self._waiting.until(follow), self._watch.asking(what):
+        with self._meetings.following(follow), self._watch.asking(what):
             follow(store)
             result = self._carry_out(attempt)
             if result is None:
@@ -279,12 +265,7 @@ class SurvivingCollectives:
         return attempt.result
 
     def _in_vain(self, name: str, members: Members) -> str | None:
-        """Return why it is in vain to wait for this learner's part; None if not.
-
-        Args:
-            name: the name of the attempt.
-            members: those that take part in it.
-        """
+        """Return why it is in vain to wait for the part of an attempt; None if not."""
         why = in_vain(self._watch.liveness, members.ranks)
         key, store = keys.decided(name), self._watch.store
         if why is None and store.check([key]) and bytes(store.get(key)) == _ABORT:

@@ -29,13 +29,6 @@ _SLICE = timedelta(seconds=1)
 class Watch:
     """One thread's connection to the store, which explains errors of lost learners.
 
-    The connection is made in the constructor and never later, because nothing can
-    connect to a store that is lost.
-
-    Args:
-        liveness: the process's knowledge of which learners are lost.
-        store: the store of all learners; the thread gets a connection of its own.
-
     Attributes:
         store: the thread's own connection to the store.
         liveness: the process's knowledge of which learners are lost.
@@ -43,6 +36,7 @@ class Watch:
 
     def __init__(self, liveness: Liveness, store: Store) -> None:
         self.liveness = liveness
+        # It is made now and never later: nothing can connect to a store that is lost.
         self._connection = Connections(liveness.port)
         with self._connection.opening():
             self.store = store.clone()
@@ -52,14 +46,9 @@ class Watch:
     def wait_for(self, key: str, what: str) -> bytes:
         """Wait until the store has `key`, and return its value.
 
-        The wait takes as long as it takes, unless a learner is lost.
-
-        Args:
-            key: a key of the store.
-            what: what is under way, in words, for the message.
-
         Raises:
-            PeerLostError: a learner is lost, or the store is.
+            PeerLostError: a learner is lost, or the store is, while `what` was under
+                way.
         """
         with self.asking(what):
             interruptibly(lambda: self._wait(key))
@@ -77,11 +66,7 @@ class Watch:
         raise RuntimeError(self.liveness.lost)
 
     def check(self, what: str) -> None:
-        """Raise PeerLostError if the run has ended for this learner.
-
-        Args:
-            what: what is under way, in words, for the message.
-        """
+        """Raise PeerLostError if the run has ended for this learner."""
         if self.liveness.lost is not None:
             raise explain(self.liveness, RuntimeError(self.liveness.lost), what)
 
@@ -89,11 +74,9 @@ class Watch:
     def asking(self, what: str) -> Generator[None, None, None]:
         """Explain errors of the store and the network that are raised inside.
 
-        Args:
-            what: what is under way, in words, for the message.
-
         Raises:
-            PeerLostError: a learner is lost, or the store is.
+            PeerLostError: a learner is lost, or the store is, while `what` was under
+                way.
         """
         try:
             with self.liveness.waiting(self._connection):
@@ -110,12 +93,7 @@ def explain(liveness: Liveness, error: RuntimeError, what: str) -> RuntimeError:
     If the error is one of the network, that is a `PeerLostError`, which says who is
     lost and why. When a process dies, its connections are closed at once, and so
     all others are suspected of having died, and this waits for what comes of it.
-    Another error is returned as a `RuntimeError` that says what was under way.
-
-    Args:
-        liveness: the process's knowledge of which learners are lost.
-        error: the error that the operation has raised.
-        what: what was under way, in words.
+    Another error is returned as a `RuntimeError` that says `what` was under way.
     """
     failed = f"learner {liveness.rank}: {what} has failed"
     if liveness.lost is None and not of_network(error):

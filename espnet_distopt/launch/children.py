@@ -62,13 +62,9 @@ class Children:
         environment: Mapping[str, str],
         piped: bool = False,
     ) -> subprocess.Popen[bytes]:
-        """Start a program without stdin.
+        """Start a program without stdin, which has no variables but `environment`.
 
-        Args:
-            command: the program and its arguments.
-            environment: all its variables.
-            piped: whether its stdout and stderr are pipes to this process, or else the
-                same as those of this process.
+        Its stdout and stderr are pipes to this process, or those of this process.
         """
         output = subprocess.PIPE if piped else None
         child = _open(

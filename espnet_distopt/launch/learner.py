@@ -1,26 +1,41 @@
 """One learner of this node: its processes, one after another, and what they write."""
 
+import errno
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import IO
+from typing import IO, TextIO
 
 from espnet_distopt.launch.children import Children, kill_group, take
-from espnet_distopt.launch.output import write_out
 from espnet_distopt.launch.verdict import Life
+
+
+def write_out(stream: TextIO, data: bytes) -> None:
+    """Write whole lines at once, or to nowhere if nobody can read them any more.
+
+    A launcher whose terminal is gone has learners that still save their state.
+
+    Raises:
+        OSError: it cannot be written for another reason.
+    """
+    try:
+        stream.buffer.write(data)
+        stream.buffer.flush()
+    except OSError as error:
+        if error.errno not in (errno.EIO, errno.EPIPE):
+            raise
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())  # What is in the buffer goes there, too.
+        os.close(nowhere)
 
 
 class Learner:
     """Starts a learner's process, and starts it again if it is told to.
 
-    Args:
-        rank: the learner's rank.
-        host: the name of this node.
-        children: starts the processes.
-        label: whether to write `RANK: ` before each line of its output.
+    With `label` each line of its output begins with `RANK: `.
 
     Attributes:
         starts: the number of its processes so far.

@@ -51,28 +51,15 @@ class Plan:
     def variables(self, rank: int, incarnation: int, port: int) -> dict[str, str]:
         """Return the variables that a learner of this node gets.
 
-        They are those of torchrun, and say that the store is kept by the launcher.
-
-        Args:
-            rank: the learner's rank.
-            incarnation: how often the launcher has started this learner before.
-            port: the port at which the store listens.
+        They are those of torchrun, and say that the store is kept by the launcher,
+        which listens at `port`, and has started the learner `incarnation` times before.
         """
-        local = rank - self.ranks(self.node)[0]
         replaces = {LAZY_GROUP: LAZY} if incarnation else {}
-        machine = {
-            "LOCAL_RANK": str(local),
-            "LOCAL_WORLD_SIZE": str(self.counts[self.node]),
-            "GROUP_RANK": str(self.node),
-            "GROUP_WORLD_SIZE": str(len(self.counts)),
-        }
-        if self.share_gpu:
-            machine = _own_machine(rank, self.size)
         return {
             **replaces,
             "RANK": str(rank),
             "WORLD_SIZE": str(self.size),
-            **machine,
+            **self._machine(rank),
             "ROLE_NAME": "default",
             "ROLE_RANK": str(rank),
             "ROLE_WORLD_SIZE": str(self.size),
@@ -85,6 +72,26 @@ class Plan:
             "TORCHELASTIC_RUN_ID": "none",
             INCARNATION: str(incarnation),
             LEARNERS: ",".join(map(str, self.counts)),
+        }
+
+    def _machine(self, rank: int) -> dict[str, str]:
+        """Return the variables that say where a learner is among the machines."""
+        if self.share_gpu:
+            # Programs take the GPU of LOCAL_RANK, so all learners take the first one.
+            # NCCL refuses two processes of one machine on one GPU, and tells machines
+            # apart by NCCL_HOSTID. So each seems to be alone on a machine.
+            return {
+                "LOCAL_RANK": "0",
+                "LOCAL_WORLD_SIZE": "1",
+                "GROUP_RANK": str(rank),
+                "GROUP_WORLD_SIZE": str(self.size),
+                "NCCL_HOSTID": f"learner{rank}",
+            }
+        return {
+            "LOCAL_RANK": str(rank - self.ranks(self.node)[0]),
+            "LOCAL_WORLD_SIZE": str(self.counts[self.node]),
+            "GROUP_RANK": str(self.node),
+            "GROUP_WORLD_SIZE": str(len(self.counts)),
         }
 
 
@@ -129,31 +136,11 @@ def make_plan(
     return Plan(_counts(nproc, nodes), node, address, port, host)
 
 
-def _own_machine(rank: int, size: int) -> dict[str, str]:
-    """Return variables of a learner that seems to be alone on a machine of one GPU.
-
-    Programs take the GPU of LOCAL_RANK, so all learners take the first one. NCCL
-    refuses two processes of one machine on one GPU, and tells machines apart by
-    NCCL_HOSTID.
-    """
-    return {
-        "LOCAL_RANK": "0",
-        "LOCAL_WORLD_SIZE": "1",
-        "GROUP_RANK": str(rank),
-        "GROUP_WORLD_SIZE": str(size),
-        "NCCL_HOSTID": f"learner{rank}",
-    }
-
-
 def network_variables(plan: Plan, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables by which gloo and NCCL reach the other learners.
 
-    Args:
-        plan: the nodes of the run.
-        environment: the variables of this process.
-
-    Returns:
-        The variables; none that the user has set, or that nobody needs.
+    They are none that `environment` has, the variables of this process, and none that
+    nobody needs.
     """
     if len(plan.counts) == 1:
         # NCCL takes learners that share a GPU for machines, and goes by sockets.

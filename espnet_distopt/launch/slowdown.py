@@ -20,12 +20,7 @@ PERIOD = 0.2
 
 @contextmanager
 def slowed(learners: Sequence[Learner], factors: Mapping[int, float]) -> Iterator[None]:
-    """Let some learners run for one part in `factor` of the time.
-
-    Args:
-        learners: the learners of this node.
-        factors: the factor of each learner that is slowed down, by its rank.
-    """
+    """Let learners of some ranks run for one part in `factors[rank]` of the time."""
     ended = threading.Event()
     threads = [
         threading.Thread(target=_slow, args=(each, factors[each.rank], ended))

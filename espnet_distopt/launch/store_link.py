@@ -24,11 +24,6 @@ END = 10.0
 class StoreLink:
     """Starts the store process, and exchanges messages with it.
 
-    Args:
-        plan: the nodes of the run.
-        children: starts the process.
-        environment: the variables of this process.
-
     Attributes:
         port: the port at which the store listens.
 
@@ -45,11 +40,10 @@ class StoreLink:
         listener = _listen(plan) if plan.node == 0 else None
         self.port: int = listener.getsockname()[1] if listener else plan.port
         descriptor = listener.fileno() if listener else -1
-        command = [sys.executable, "-m", "espnet_distopt.launch.store_process"]
-        counts = ",".join(map(str, plan.counts))
-        command += [plan.address, str(self.port), str(descriptor), str(plan.node)]
+        numbers = self.port, descriptor, plan.node, ",".join(map(str, plan.counts))
+        module = "espnet_distopt.launch.store_process"
         self.process: subprocess.Popen[bytes] = children.start_helper(
-            [*command, counts],
+            [sys.executable, "-m", module, plan.address, *map(str, numbers)],
             # If the store is gone, one line says so, and not a warning of torch.
             {**environment, "TORCH_CPP_LOG_LEVEL": "ERROR"},
             [descriptor] if listener else [],

@@ -46,15 +46,7 @@ _FROM_LEARNERS = {
 
 
 class StoreProcess:
-    """The connection of this node to the store.
-
-    Args:
-        host: the address of node 0.
-        port: the port of the store.
-        descriptor: the listening socket; -1 for a client.
-        node: the number of this node.
-        counts: the number of learners of each node, as a text that all nodes share.
-    """
+    """The connection of this node to the store; its arguments are the command's."""
 
     def __init__(
         self, host: str, port: int, descriptor: int, node: int, counts: str
@@ -81,29 +73,27 @@ class StoreProcess:
 
         The supervisor reads `joined`, or `error` if this node does not fit the others.
         """
-        key = keys.launch("counts")
-        if (
-            self.node == 0
-        ):  # It keeps the store; refused, it would take the others along.
+        key, own_look = keys.launch("counts"), keys.launch(f"look/{self.node}")
+        if self.node == 0:
+            # It keeps the store; refused, it would take the others along.
             self.store.compare_set(key, "", self.counts)
         agreed = self.store.get(key).decode()
         if agreed != self.counts:
             self.say(error=f"other nodes were started with --nproc {agreed}")
-        elif self._is_taken():
+        elif self._grows(own_look):
             self.say(error=f"another launcher is node {self.node} of this run")
         else:
             # From now on node 0 notices if this node looks no more.
-            self.store.set(keys.launch(f"look/{self.node}"), "0")
+            self.store.set(own_look, "0")
             self.say(joined=self.store.add(keys.launch(f"joined/{self.node}"), 1) - 1)
 
-    def _is_taken(self) -> bool:
-        """Return whether another process of this node looks into the store."""
-        key = keys.launch(f"look/{self.node}")
-        if not self.others or not self.store.check([key]):
+    def _grows(self, look: str) -> bool:
+        """Return whether another process counts its looks into the store."""
+        if not self.others or not self.store.check([look]):
             return False
-        before = self.store.get(key)
+        before = self.store.get(look)
         time.sleep(4 * POLL)
-        return bool(self.store.get(key) != before)
+        return bool(self.store.get(look) != before)
 
     def run(self) -> None:
         """Look into the store until stdin is closed."""

@@ -18,26 +18,25 @@ What happens when a learner dies, with learner 2 of four as an example:
         writes the verdict into the store. Every supervisor ends with that status.
 """
 
+import math
 import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import IO, Any
 
 from espnet_distopt.distributed.launch_variables import LOST, RETURNS
 from espnet_distopt.errors import STOPPED, InputError
 from espnet_distopt.launch.children import Children
-from espnet_distopt.launch.ends import Ends
 from espnet_distopt.launch.events import Events
-from espnet_distopt.launch.learner import Learner
-from espnet_distopt.launch.output import write_out
+from espnet_distopt.launch.learner import Learner, write_out
 from espnet_distopt.launch.plan import Plan
-from espnet_distopt.launch.policy import Policy
 from espnet_distopt.launch.store_link import StoreLink
 from espnet_distopt.launch.verdict import (
     REFUSED,
+    Ends,
     Life,
     Verdict,
     describe,
@@ -51,6 +50,26 @@ FORWARDED[signal.SIGHUP] = signal.SIGTERM  # Programs that save listen for the l
 
 GRACE_AFTER_FAILURE = 10.0
 """Seconds to end after another's death, when nothing can be saved any more."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What happens when a learner dies or is told to stop.
+
+    Attributes:
+        restarts: how often each learner is started again, at most.
+        others_go_on: whether the others go on; None: if they have told the launcher
+            that they do (`distributed.launcher.announce_survival`).
+        join_seconds: the seconds after which a replacement is killed that has not
+            joined the others.
+        stop_seconds: the seconds after which a learner is killed that SIGTERM or Ctrl-C
+            has told to stop; infinite if something else has a limit.
+    """
+
+    restarts: int = 0
+    others_go_on: bool | None = None
+    join_seconds: float = math.inf
+    stop_seconds: float = math.inf
 
 
 class Supervisor:
@@ -83,7 +102,7 @@ class Supervisor:
         self.failure: Life | None = None
         self.verdict: Verdict | None = None
         self._first_incarnation = 0
-        self._kill_at = float("inf")
+        self._kill_at = math.inf
         self._begun = self._reported = False
         self._in_sessions = False  # Whether the learners say how they fare.
         self._undecided: list[Learner] = []  # They have died.
@@ -174,23 +193,18 @@ class Supervisor:
                 while not pipe.closed:
                     self._relay(learner, pipe)
             if status not in (0, STOPPED) and self.failure is None:
-                self._note_death(learner)
+                # Since the last look into the store it may have said why it ends, and
+                # others that they go on. The answer decides.
+                self._undecided.append(learner)
+                self._link.send(asked=learner.name)
 
     def _relay(self, learner: Learner, pipe: IO[bytes]) -> None:
         if not learner.relay(pipe):  # It is closed, or the learner has ended.
             self._events.forget(pipe)
             pipe.close()
 
-    def _note_death(self, learner: Learner) -> None:
-        """Ask what the learners have said, before it is decided on one that has died.
-
-        They may have said since the last look that the others go on.
-        """
-        self._undecided.append(learner)
-        self._link.send(asked=learner.name)
-
     def _decide(self, said: str) -> None:
-        """Decide on the first of those that have died.
+        """Start the first of those that have died again, give it up, or end the others.
 
         Args:
             said: what it has said of its end (`keys.end`); "" for nothing.
@@ -204,10 +218,6 @@ class Supervisor:
         # A replacement that has not joined has had no part in the training.
         if not (signal_of(status) or kind == LOST or learner.joining):
             learner.failure = learner.life
-        self._decide_on(learner, status)
-
-    def _decide_on(self, learner: Learner, status: int) -> None:
-        """Start a learner again that has died, give it up, or end the others."""
         if self.told:
             learner.lost = self.survive and learner.failure is None
         elif self.survive and self._may_start_again(learner, status):
@@ -330,13 +340,11 @@ class Supervisor:
                     self._link.send(verdict=asdict(self.verdict))
 
     def _report(self, lives: list[Life]) -> None:
-        """Tell node 0 how the learners of this node have ended, once.
-
-        Node 0 hears its own report, too, behind the news of nodes that have come.
-        """
+        """Tell node 0 how the learners of this node have ended, once."""
         if not self.several:
             self._ends.note(0, lives)
         elif not self._reported:
+            # Node 0 hears its own report, too, behind the news of nodes that have come.
             how = {"lives": [*map(asdict, lives)], "interrupted": self.interrupted}
             self._link.send(**{f"ended/{self.plan.node}": how})
         self._reported = True

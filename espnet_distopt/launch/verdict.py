@@ -1,10 +1,12 @@
 """How a run has ended, from the ends of its learners."""
 
 import signal
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from espnet_distopt.errors import STOPPED
+from espnet_distopt.launch.plan import Plan
 
 REFUSED = 2
 """The exit status of a program that refuses its input; starting it again is no use."""
@@ -15,8 +17,6 @@ class Life:
     """How one learner has fared.
 
     Attributes:
-        rank: its rank.
-        host: the node on which it ran.
         status: the exit status of its last process; 128 more than the signal's number
             if a signal has ended it.
         restarts: how often it was started again.
@@ -44,6 +44,53 @@ class Verdict:
 
     status: int
     text: str = ""
+
+
+class Ends:
+    """Which nodes have come, and how their learners have ended; node 0 gathers this."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._come = {plan.node}
+        self._lost: set[int] = set()
+        self._lives: dict[int, Sequence[Life]] = {}
+
+    def note_look(self, node: int) -> bool:
+        """Note that a node looks into the store; return whether it was lost before."""
+        came_back = node in self._lost
+        self._come.add(node)
+        if came_back:
+            self._lost.remove(node)
+            del self._lives[node]
+        return came_back
+
+    def lose(self, node: int) -> Life:
+        """Count the learners of a silent node as lost; return the first one's life."""
+        host, now = f"node {node}", time.time()
+        ranks = self._plan.ranks(node)
+        lives = [Life(rank, host, 137, lost=True, ended=now) for rank in ranks]
+        self._lost.add(node)
+        self._lives[node] = lives
+        return lives[0]
+
+    def note(self, node: int, lives: Sequence[Life]) -> None:
+        """Note how the learners of a node have ended."""
+        self._lost.discard(node)
+        self._lives[node] = lives
+
+    def are_all(self, none_comes: bool) -> bool:
+        """Return whether the learners of all nodes have ended or are lost.
+
+        Args:
+            none_comes: whether a node that has not come yet counts as absent.
+        """
+        nodes = self._come if none_comes else range(len(self._plan.counts))
+        return self._lives.keys() >= set(nodes)
+
+    @property
+    def lives(self) -> list[Life]:
+        """All learners that have ended or are lost."""
+        return [life for node in sorted(self._lives) for life in self._lives[node]]
 
 
 def describe(status: int) -> str:
@@ -84,16 +131,13 @@ def judge(
         return Verdict(failure.status, f"the run failed: {failure}")
     # Learners that were told to stop may still end badly: killed before they listened,
     # or because they did not end in time.
-    worst = max(staying, key=_badness)
+    worst = max(
+        staying, key=lambda life: (life.status not in (0, STOPPED), life.status)
+    )
     if worst.status not in (0, STOPPED):
         return Verdict(worst.status, f"the run was told to stop, and {worst}")
     what = "ended well" if worst.status == 0 else "was stopped, and its state is saved"
     return Verdict(worst.status, _losses(lives, what))
-
-
-def _badness(life: Life) -> tuple[bool, int]:
-    """Return what is larger for a worse end; a stop is better than any failure."""
-    return life.status not in (0, STOPPED), life.status
 
 
 def _losses(lives: Sequence[Life], what: str) -> str:
@@ -102,6 +146,6 @@ def _losses(lives: Sequence[Life], what: str) -> str:
     replaced = [f"learner {life.rank} ({life.restarts} times)" for life in again]
     parts = [f"lost: {', '.join(lost)}"] if lost else []
     parts += [f"replaced: {', '.join(replaced)}"] if replaced else []
-    return f"the run {what}, though not with all learners: {'; '.join(parts)}" * bool(
-        parts
-    )
+    if not parts:
+        return ""
+    return f"the run {what}, though not with all learners: {'; '.join(parts)}"

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from espnet_distopt.bin.slurm import main
+from tests.refusal import error_of
 
 GOLDEN = Path(__file__).parent / "golden"
 ROOT = GOLDEN.parents[2]
@@ -156,23 +157,14 @@ def test_too_few_gpus(capsys: pytest.CaptureFixture[str]) -> None:
     Path("slurm.yaml").write_text("{tasks_per_node: 8, gpus_per_node: 4}\n")
     options = ["--name", "job", "--log", "x.log", "--settings", "slurm.yaml"]
     options += ["--tasks", "16", "--gpus_per_task", "1", "--", "true"]
-    assert "gpus_per_node is 4, but 8 tasks on a node need 8" in refused(
-        options, capsys
+    assert "gpus_per_node is 4, but 8 tasks on a node need 8" in error_of(
+        main, options, capsys
     )
-
-
-def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    with pytest.raises(SystemExit) as error:
-        main(arguments)
-    assert error.value.code == 2
-    text = capsys.readouterr().err
-    assert len(text.splitlines()) == 1
-    return text
 
 
 def test_without_slurm(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     os.environ["PATH"] = "/nowhere"
-    text = refused(COMMANDS["train"], capsys)
+    text = error_of(main, COMMANDS["train"], capsys)
     assert "sbatch, scontrol, scancel not on PATH" in text
     assert "cmd_backend=local needs none" in text
     assert not (directory / "exp").exists()
@@ -205,7 +197,7 @@ def test_bad_options(
     options: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     usual = ["--name", "job", "--log", "job.log", "--dry_run"]
-    assert message in refused([*usual, *options, "--", "true"], capsys)
+    assert message in error_of(main, [*usual, *options, "--", "true"], capsys)
 
 
 def pretend_slurm(directory: Path) -> None:
@@ -224,7 +216,7 @@ def test_a_log_that_cannot_be_written(
     pretend_slurm(directory)
     (directory / "logs").touch()
     options = ["--name", "job", "--log", "logs/job.log", "--nowait", "--", "true"]
-    assert "logs/job.sbatch: cannot be written: " in refused(options, capsys)
+    assert "logs/job.sbatch: cannot be written: " in error_of(main, options, capsys)
 
 
 def test_earlier_logs_are_kept(

@@ -6,14 +6,11 @@ import socket
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
-import torch
-import torch.distributed as dist
 from processes import launch
-from torch import nn
 
-from espnet_distopt import Session
 from espnet_distopt.core import protocols
 from espnet_distopt.distributed import connections as module
 from espnet_distopt.distributed.connections import (
@@ -24,8 +21,8 @@ from espnet_distopt.distributed.connections import (
     sockets,
     unpacked,
 )
-from espnet_distopt.distributed.process_group import ProcessGroupDriver
 from espnet_distopt.errors import PeerLostError
+from tests.sessions import session, step
 
 
 @pytest.fixture
@@ -149,19 +146,13 @@ def log_beside(port: int) -> int:
     logger = threading.Thread(target=connect_again_and_again, daemon=True)
     logger.start()
     for last in (False, False, True):
-        model = torch.nn.Linear(2, 1)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        driver = ProcessGroupDriver(silence=3)
-        with Session(model, optimizer, "local_sgd", driver, period=1) as session:
-            for step in range(6):
-                if last and step == 3 and driver.rank == 1:
+        with session("local_sgd", period=1) as run:
+            for count in range(6):
+                if last and count == 3 and run.learner.rank == 1:
                     os.kill(os.getpid(), signal.SIGKILL)
-                optimizer.zero_grad()
-                model(torch.ones(1, 2)).sum().backward()
-                optimizer.step()
-                session.step()
-            session.finish()
-    assert driver.members.ranks == (0, 2)
+                step(run)
+            run.finish()
+    assert run.driver.members.ranks == (0, 2)
     logging = False
     logger.join()
     assert len(clients) > 20
@@ -203,58 +194,47 @@ def fork(until: Path) -> None:
 
 def train(algorithm: str, victim: int, over: str) -> str:
     """Train until the loss of `victim` is known; return what is said of it."""
-    rank, model = dist.get_rank(), nn.Linear(50, 10)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    driver = ProcessGroupDriver(silence=SILENCE)
     try:
-        with Session(model, optimizer, algorithm, driver) as session:
-            for step in range(100_000):
-                optimizer.zero_grad()
-                model(torch.ones(2, 50)).sum().backward()
-                optimizer.step()
-                session.step()
+        with session(algorithm, 500, silence=SILENCE) as run:
+            for count in range(100_000):
+                step(run)
                 time.sleep(0.005)
-                if step == 10:  # All of them do, and it disturbs nobody.
+                if count == 10:  # All of them do, and it disturbs nobody.
                     fork(Path(over))
-                if rank == victim and step == 20:
+                if run.learner.rank == victim and count == 20:
                     os.kill(os.getpid(), signal.SIGKILL)
-                if victim not in session.driver.members.ranks:
-                    return fate(driver, victim)
+                if victim not in run.driver.members.ranks:
+                    return fate(run.driver, victim)
     except PeerLostError as error:
         return str(error)
     return "nobody was missed"
 
 
-def fate(driver: ProcessGroupDriver, victim: int) -> str:
-    assert driver._liveness is not None
+def fate(driver: Any, victim: int) -> str:
     key = protocols.fate(driver._liveness.membership.name(victim))
     return bytes(driver._liveness._store.get(key)).decode()
 
 
-@pytest.mark.parametrize("algorithm", ["adpsgd", "allreduce", "local_sgd"])
-@pytest.mark.parametrize("victim", [0, 1])
-def test_the_death_of_a_learner_is_seen_while_what_it_has_forked_lives(
-    algorithm: str, victim: int, tmp_path: Path
+@pytest.mark.parametrize(
+    ("algorithm", "victim", "hosted"),
+    [
+        *(
+            (name, n, False)
+            for name in ("adpsgd", "allreduce", "local_sgd")
+            for n in (0, 1)
+        ),
+        ("adpsgd", 0, True),
+    ],
+)
+def test_a_death_is_seen_while_what_the_learner_has_forked_lives(
+    algorithm: str, victim: int, hosted: bool, tmp_path: Path
 ) -> None:
-    over = tmp_path / "over"
+    """So is that of the learner that keeps the store."""
+    over, args = tmp_path / "over", {"timeout": 40, "dying": {victim}, "hosted": hosted}
     try:
-        found = launch(
-            3, train, algorithm, victim, str(over), timeout=40, dying={victim}
-        )
+        found = launch(3, train, algorithm, victim, str(over), **args)
     finally:
         over.touch()
+    said = "the rendezvous store is gone" if hosted else f"learner {victim} has died"
     for rank in {0, 1, 2} - {victim}:
-        assert f"learner {victim} has died" in found[rank]
-
-
-def test_the_death_of_the_keeper_of_the_store_is_seen_while_its_child_lives(
-    tmp_path: Path,
-) -> None:
-    over = tmp_path / "over"
-    try:
-        found = launch(
-            2, train, "adpsgd", 0, str(over), timeout=40, dying={0}, hosted=True
-        )
-    finally:
-        over.touch()
-    assert "the rendezvous store is gone" in found[1]
+        assert said in found[rank]

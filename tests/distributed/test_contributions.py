@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 import torch
 from processes import launch
-from torch import Tensor, nn
+from torch import Tensor
 
 from espnet_distopt.core.effects import AllGather, AllReduceMean, Broadcast
 from espnet_distopt.distributed import contributions
 from espnet_distopt.distributed.collectives import Collectives, InFlight
-from espnet_distopt.distributed.contributions import Slices, Whole, contribution
-from espnet_distopt.distributed.process_group import ProcessGroupDriver
-from espnet_distopt.session import Session
+from espnet_distopt.distributed.contributions import Contribution, contribution
 from tests.distributed.forgotten import Forgotten
+from tests.sessions import session
 
 SLICES = 5
 ELEMENTS = 4
@@ -39,20 +38,20 @@ def numbers() -> Tensor:
 
 
 @pytest.mark.parametrize(
-    ("effect", "kind"),
+    ("effect", "parts"),
     [
-        (AllReduceMean(numbers()), Slices),
-        (AllReduceMean(numbers().view(1, -1)), Slices),
-        (AllReduceMean(numbers()[:ELEMENTS]), Whole),
-        (AllReduceMean(numbers(), (0, 1)), Whole),
-        (AllReduceMean(numbers(), kept=numbers()), Whole),
-        (AllReduceMean(torch.zeros(5, 5).t()[:4]), Whole),
-        (Broadcast(numbers()), Whole),
-        (AllGather(numbers()), Whole),
+        (AllReduceMean(numbers()), SLICES),
+        (AllReduceMean(numbers().view(1, -1)), SLICES),
+        (AllReduceMean(numbers()[:ELEMENTS]), 1),
+        (AllReduceMean(numbers(), (0, 1)), 1),
+        (AllReduceMean(numbers(), kept=numbers()), 1),
+        (AllReduceMean(torch.zeros(5, 5).t()[:4]), 1),
+        (Broadcast(numbers()), 1),
+        (AllGather(numbers()), 1),
     ],
 )
-def test_large_averages_of_all_are_sliced(effect: Any, kind: type) -> None:
-    assert type(contribution(effect, 4)) is kind
+def test_large_averages_of_all_are_sliced(effect: Any, parts: int) -> None:
+    assert contribution(effect, 4).parts == parts
 
 
 @pytest.mark.parametrize(("places", "parts"), [(2, 5), (4, 5), (10, 2), (19, 1)])
@@ -93,10 +92,7 @@ def average(deaths: dict[int, int], posted: bool) -> list[float]:
         posted: whether they die when they have begun to send it.
     """
     slice_smaller()
-    model = nn.Linear(len(numbers()), 1, bias=False, dtype=torch.float64)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    driver = ProcessGroupDriver(silence=3.0)
-    with Session(model, optimizer, "local_sgd", driver, period=1) as run:
+    with session("local_sgd", len(numbers()), period=1) as run:
         run.learner.params.fill_(4.0**run.learner.rank)
         if run.learner.rank in deaths:
             die_in_slice(deaths[run.learner.rank], posted)
@@ -106,9 +102,9 @@ def average(deaths: dict[int, int], posted: bool) -> list[float]:
 
 
 def die_in_slice(number: int, posted: bool) -> None:
-    next_part, begin_in = Slices.next_part, Collectives.begin_in
+    next_part, begin_in = Contribution.next_part, Collectives.begin_in
 
-    def next_or_die(self: Slices) -> Any:
+    def next_or_die(self: Contribution) -> Any:
         if self.completed == number and not posted:
             os.kill(os.getpid(), signal.SIGKILL)
         part = next_part(self)
@@ -122,7 +118,7 @@ def die_in_slice(number: int, posted: bool) -> None:
         return handle
 
     begun: list[int] = []
-    Slices.next_part = next_or_die  # type: ignore[method-assign]
+    Contribution.next_part = next_or_die  # type: ignore[method-assign]
     Collectives.begin_in = begin_and_die  # type: ignore[method-assign]
 
 
@@ -162,10 +158,7 @@ def fail_once(rank: int, number: int) -> list[float]:
         if watched and next(calls) == number:
             raise RuntimeError("Connection closed by peer")
 
-    model = nn.Linear(len(numbers()), 1, bias=False, dtype=torch.float64)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    driver = ProcessGroupDriver(silence=3.0)
-    with Session(model, optimizer, "local_sgd", driver, period=1) as run:
+    with session("local_sgd", len(numbers()), period=1) as run:
         watched = run.learner.rank == rank
         Collectives.complete = failing  # type: ignore[method-assign]
         run.learner.params.copy_(numbers() * (run.learner.rank + 1))
@@ -203,10 +196,7 @@ def forget_once(number: int, options: dict[str, int]) -> list[float]:
     def fail() -> Tensor:
         raise RuntimeError("Connection closed by peer")
 
-    model = nn.Linear(len(numbers()), 1, bias=False, dtype=torch.float64)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    driver = ProcessGroupDriver(silence=3.0)
-    with Session(model, optimizer, "local_sgd", driver, **options) as run:
+    with session("local_sgd", len(numbers()), **options) as run:
         run.learner.params.copy_(numbers() * (run.learner.rank + 1))
         Collectives.begin_in = begin  # type: ignore[method-assign]
         for _ in range(options["period"] + options.get("delay", 0)):

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import torch
 import torch.distributed as dist
 
 from espnet_distopt.core.protocols import Membership
@@ -16,8 +15,8 @@ from espnet_distopt.distributed.earlier import keep, next_session
 from espnet_distopt.distributed.heartbeats import LEFT
 from espnet_distopt.distributed.launch_variables import INCARNATION
 from espnet_distopt.errors import InputError
-from espnet_distopt.session import Session
 from tests.processes import launch
+from tests.sessions import session, step
 
 
 @pytest.fixture
@@ -91,36 +90,22 @@ def test_a_replacement_joins_what_the_dead_one_had_begun_and_begins_the_rest(
 
 
 def lose_and_begin_again(victim: int) -> tuple[str, float]:
-    """Begin a session after one in which `victim` has died; return how it fails."""
-    model = torch.nn.Linear(2, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with Session(model, optimizer, "adpsgd", heartbeat_seconds=3) as session:
+    """Begin a session after one in which `victim` has died.
+
+    Return how that fails, and after how many seconds.
+    """
+    with session("adpsgd") as run:
         for count in range(2000):
-            optimizer.zero_grad()
-            model(torch.ones(1, 2)).sum().backward()
-            optimizer.step()
-            if session.learner.rank == victim and count == 3:
+            if run.learner.rank == victim and count == 3:
                 os.kill(os.getpid(), signal.SIGKILL)
-            session.step()
-            if victim not in session.driver.members.ranks:
+            step(run)
+            if victim not in run.driver.members.ranks:
                 break
             time.sleep(0.01)
-    return begin_in_vain(model, optimizer, 3, InputError)
-
-
-def begin_in_vain(
-    model: torch.nn.Module,
-    optimizer: torch.optim.Optimizer,
-    silence: float,
-    kind: type[Exception],
-) -> tuple[str, float]:
-    """Begin a session; return how it fails, and after how many seconds."""
     begin = time.monotonic()
-    try:
-        Session(model, optimizer, "adpsgd", heartbeat_seconds=silence)
-    except kind as error:
-        return str(error), time.monotonic() - begin
-    return "nothing", 0
+    with pytest.raises(InputError) as caught:
+        session("adpsgd")
+    return str(caught.value), time.monotonic() - begin
 
 
 @pytest.mark.processes

@@ -1,12 +1,9 @@
 """gloo listens where the other learners reach it, or says where it listens."""
 
 import os
-import shutil
 import signal
-import subprocess
 import sys
 import threading
-from collections.abc import Generator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,22 +11,19 @@ from typing import Any, cast
 import pytest
 import torch
 import torch.distributed as dist
-from emulated import namespaces
 from processes import launch
-from torch import nn
 
-from espnet_distopt.core.effects import Effect, NeighbourAllGather
+from espnet_distopt.core.effects import NeighbourAllGather
 from espnet_distopt.core.membership import Members
 from espnet_distopt.distributed import gloo
 from espnet_distopt.distributed.collectives import TAG
 from espnet_distopt.distributed.gloo import Waiter, host_for_gloo, in_vain
 from espnet_distopt.distributed.liveness import Liveness
-from espnet_distopt.distributed.process_group import ProcessGroupDriver
 from espnet_distopt.errors import PeerLostError
-from espnet_distopt.session import Session
 from tests.distributed.forgotten import Forgotten
+from tests.machines import emulated, on_two_machines
+from tests.sessions import perform, session
 
-ROOT = Path(__file__).resolve().parents[2]
 ONE, ANOTHER = "m1/7 127.0.0.1 4000", "m2/8 10.0.0.2 4000"
 
 
@@ -87,7 +81,7 @@ assert os.environ["TORCH_GLOO_LAZY_INIT"] == "1", "it is the user's"
 """
 
 
-def on_two_machines(tmp_path: Path, *chosen: str) -> list[tuple[int, str]]:
+def session_on_two_machines(tmp_path: Path, *chosen: str) -> list[tuple[int, str]]:
     """Return status and output of a learner on each of two machines.
 
     The names of these machines mean the loopback.
@@ -96,43 +90,23 @@ def on_two_machines(tmp_path: Path, *chosen: str) -> list[tuple[int, str]]:
         tmp_path: a folder for files.
         chosen: variables that the learners set once they have a process group.
     """
-    variables = {k: v for k, v in os.environ.items() if k != "GLOO_SOCKET_IFNAME"}
-    variables |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2"}
-    with namespaces.network(2, 1000) as places:
-        master = places[0].store.rpartition(".")[0] + ".1"
-        variables |= {"MASTER_ADDR": master, "MASTER_PORT": "29500"}
-        started = []
-        for rank, place in enumerate(places):
-            hosts = tmp_path / f"hosts{rank}"
-            hosts.write_text(f"127.0.0.1 localhost\n127.0.1.1 machine{rank}\n")
-            own = f'mount --bind {hosts} /etc/hosts; hostname machine{rank}; exec "$@"'
-            machine = ["ip", "netns", "exec", place.namespace or ""]
-            machine += ["unshare", "--uts", "--mount", "sh", "-c", own, "sh"]
-            started.append(
-                subprocess.Popen(
-                    [*machine, sys.executable, "-c", LEARNER, *chosen],
-                    env=variables | {"RANK": str(rank)},
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    text=True,
-                )
-            )
-        try:
-            printed = [each.communicate(timeout=100)[0] for each in started]
-        finally:
-            for each in started:
-                each.kill()
-    return [(e.returncode, out) for e, out in zip(started, printed, strict=True)]
 
+    def words(rank: int, address: str) -> list[str]:
+        own = ["env", f"RANK={rank}", f"MASTER_ADDR={address}", "MASTER_PORT=29500"]
+        return [*own, sys.executable, "-c", LEARNER, *chosen]
 
-able: Any = os.geteuid() == 0 and all(map(shutil.which, ("ip", "tc", "unshare")))
-emulated = pytest.mark.skipif(not able, reason="needs root, ip, tc and unshare")
+    def become(rank: int) -> str:
+        hosts = tmp_path / f"hosts{rank}"
+        hosts.write_text(f"127.0.0.1 localhost\n127.0.1.1 machine{rank}\n")
+        return f"mount --bind {hosts} /etc/hosts; hostname machine{rank}"
+
+    return on_two_machines(words, become, {"WORLD_SIZE": "2"})
 
 
 @emulated
 @pytest.mark.processes
 def test_a_session_of_machines_whose_names_mean_the_loopback(tmp_path: Path) -> None:
-    for status, printed in on_two_machines(tmp_path):
+    for status, printed in session_on_two_machines(tmp_path):
         assert status == 0, printed
         assert "0.5" in printed
 
@@ -140,7 +114,7 @@ def test_a_session_of_machines_whose_names_mean_the_loopback(tmp_path: Path) -> 
 @emulated
 @pytest.mark.processes
 def test_the_users_interface_counts_and_an_error_names_it(tmp_path: Path) -> None:
-    found = on_two_machines(tmp_path, "GLOO_SOCKET_IFNAME=lo")
+    found = session_on_two_machines(tmp_path, "GLOO_SOCKET_IFNAME=lo")
     assert [status for status, _ in found] == [1, 1]
     said = "".join(printed for _, printed in found)
     assert "remote=[127.0.0.1]" in said
@@ -160,7 +134,11 @@ class Complete:
         self.waits += 1
 
 
-def waiting(monkeypatch: pytest.MonkeyPatch) -> tuple[Waiter, list[str]]:
+Waiting = tuple[Waiter, list[str]]
+
+
+@pytest.fixture
+def waiter(monkeypatch: pytest.MonkeyPatch) -> Waiting:
     """Return a waiter that is quick to give up, and what it does when it gives up."""
     monkeypatch.setattr(gloo, "LOOK", 0.01)
     monkeypatch.setattr(gloo, "GRACE", 0.01)
@@ -193,30 +171,19 @@ def test_a_wait_for_one_that_is_no_member_is_in_vain(
     assert in_vain(cast(Liveness, live), ranks) == why
 
 
-def test_a_wait_in_vain_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    wait, given_up = waiting(monkeypatch)
+def test_a_wait_in_vain_is_left_behind(waiter: Waiting) -> None:
+    wait, given_up = waiter
+    answers = iter([None, None, "learner 1 died"])
     with pytest.raises(RuntimeError, match="learner 1 died"):
-        wait.wait([Forgotten()], give_up)
+        wait.wait([Forgotten()], lambda: next(answers))
     assert given_up == ["given up"]
     after = Complete()
     wait.wait([after, after], give_up)  # The next wait has a thread of its own.
     assert after.waits == 2
 
 
-def test_a_wait_is_left_behind_as_soon_as_it_is_in_vain(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    wait, given_up = waiting(monkeypatch)
-    answers = iter([None, None, "learner 1 died"])
-    with pytest.raises(RuntimeError, match="learner 1 died"):
-        wait.wait([Forgotten()], lambda: next(answers))
-    assert given_up == ["given up"]
-
-
-def test_jobs_behind_one_that_is_left_behind_are_run(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    wait, _ = waiting(monkeypatch)
+def test_jobs_behind_one_that_is_left_behind_are_run(waiter: Waiting) -> None:
+    wait, _ = waiter
     forgotten, behind = wait.begin([Forgotten()]), wait.begin([Complete()])
     with pytest.raises(RuntimeError, match="learner 1 died"):
         wait.end(forgotten, give_up)
@@ -224,11 +191,9 @@ def test_jobs_behind_one_that_is_left_behind_are_run(
     wait.end(behind, hope)
 
 
-def test_what_has_begun_to_be_done_is_waited_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_has_begun_to_be_done_is_waited_for(waiter: Waiting) -> None:
     """It writes to a tensor, from which a repeated average would begin anew."""
-    wait, given_up = waiting(monkeypatch)
+    wait, given_up = waiter
     begun, go_on = threading.Event(), threading.Event()
 
     def after() -> None:
@@ -242,34 +207,25 @@ def test_what_has_begun_to_be_done_is_waited_for(
     assert go_on.is_set() and not given_up
 
 
-def test_what_was_left_behind_is_not_done_later(
-    monkeypatch: pytest.MonkeyPatch,
+def test_what_was_left_behind_is_not_done_later_and_its_thread_ends(
+    waiter: Waiting,
 ) -> None:
-    wait, _ = waiting(monkeypatch)
+    before = set(threading.enumerate())
+    wait, _ = waiter
     go_on, done = threading.Event(), list[str]()
     job = wait.begin([SimpleNamespace(wait=go_on.wait)], lambda: done.append("done"))
     with pytest.raises(RuntimeError, match="learner 1 died"):
         wait.end(job, give_up)
-    go_on.set()
-    assert job.ended.wait(60) and not done
-
-
-def test_a_thread_that_was_left_behind_ends_with_its_wait(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    before = set(threading.enumerate())
-    wait, _ = waiting(monkeypatch)
-    go_on = threading.Event()
-    with pytest.raises(RuntimeError, match="learner 1 died"):
-        wait.wait([SimpleNamespace(wait=go_on.wait)], give_up)
     [left] = set(threading.enumerate()) - before
     go_on.set()
     left.join(60)
-    assert not left.is_alive()
+    assert job.ended.is_set() and not done and not left.is_alive()
 
 
-def test_it_can_be_closed_and_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    wait, _ = waiting(monkeypatch)
+def test_it_can_be_closed_and_used_again(
+    waiter: Waiting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait, _ = waiter
     monkeypatch.setattr(gloo, "GRACE", 60)
     before, operation = set(threading.enumerate()), Complete()
     wait.wait([operation], hope)
@@ -281,8 +237,8 @@ def test_it_can_be_closed_and_used_again(monkeypatch: pytest.MonkeyPatch) -> Non
     assert operation.waits == 2
 
 
-def test_an_error_of_the_operation_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    wait, given_up = waiting(monkeypatch)
+def test_an_error_of_the_operation_is_raised(waiter: Waiting) -> None:
+    wait, given_up = waiter
     with pytest.raises(RuntimeError, match="closed by peer"):
         wait.wait([Failing()], hope)
     assert not given_up
@@ -291,22 +247,16 @@ def test_an_error_of_the_operation_is_raised(monkeypatch: pytest.MonkeyPatch) ->
 def half_sent() -> str:
     """Learner 1 dies when learner 0 is writing to it."""
     tensor = torch.zeros(1 << 24)
-    model = nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    driver = ProcessGroupDriver(silence=3)
     try:
-        with Session(model, optimizer, "dpsgd", driver):
+        with session("dpsgd") as run:
+            driver: Any = run.driver
             if driver.rank == 1:
-                cast(Any, driver)._groups.messages.recv([tensor], 0, TAG)
+                driver._groups.messages.recv([tensor], 0, TAG)
                 os.kill(os.getpid(), signal.SIGKILL)
-            driver.run(exchange(tensor))
+            perform(driver, NeighbourAllGather(tensor, (1,)))
     except PeerLostError as error:
         return str(error)
     return "nothing noticed"
-
-
-def exchange(tensor: torch.Tensor) -> Generator[Effect, Any, Any]:
-    return (yield NeighbourAllGather(tensor, (1,)))
 
 
 @pytest.mark.processes

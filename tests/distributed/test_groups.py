@@ -7,12 +7,11 @@ import sys
 from datetime import timedelta
 
 import pytest
-import torch
 import torch.distributed as dist
 
 from espnet_distopt.distributed.groups import TIMEOUT, _time_limit
-from espnet_distopt.session import Session
 from tests.processes import launch
+from tests.sessions import session, step
 
 
 @pytest.mark.parametrize("minutes", [10, 180])
@@ -172,13 +171,10 @@ def begin_sessions(count: int) -> list[tuple[int, int]]:
     """Return the numbers of descriptors and of threads after each session."""
     found = []
     for _ in range(count):
-        model = torch.nn.Linear(2, 1)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        with Session(model, optimizer, "adpsgd") as session:
-            model(torch.ones(1, 2)).sum().backward()
-            optimizer.step()
-            session.step()
-            session.finish()
+        with session("adpsgd") as run:
+            step(run)
+            run.finish()
+        del run
         gc.collect()
         threads = len(os.listdir("/proc/self/task"))
         found.append((len(os.listdir("/proc/self/fd")), threads))

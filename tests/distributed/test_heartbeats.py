@@ -13,16 +13,6 @@ def test_one_is_silent_since_its_count_has_changed() -> None:
     assert said is not None and said.startswith("learner 3 has been silent for 4 s: ")
 
 
-def test_one_that_has_left_is_missed_by_who_waits_for_it() -> None:
-    beats = Heartbeats(3)
-    beats.hear(1, b"8", 4.0)
-    beats.hear(1, LEFT, 5.0)
-    assert beats.why_lost(1, 9.0, awaited=False) is None
-    assert beats.why_lost(1, 8.0, awaited=True) is None
-    said = beats.why_lost(1, 9.0, awaited=True)
-    assert said == "learner 1 has left the session 4 s ago"
-
-
 def test_nothing_is_known_of_one_that_was_replaced() -> None:
     beats = Heartbeats(3)
     beats.hear(1, b"7", 5.0)

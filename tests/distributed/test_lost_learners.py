@@ -1,10 +1,13 @@
-"""Learners that die or freeze, wherever the others wait: they are named, and soon.
+"""Learners that die or freeze, wherever the others wait.
+
+They are named, and soon; or the others go on, and all of them agree.
 
 `EVERY_RANK=1` loses each learner in each place rather than one after the other, and
 `SILENCE=30` waits as long as users do.
 """
 
 import itertools
+import logging
 import os
 import signal
 import tempfile
@@ -13,95 +16,124 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 import torch.distributed as dist
-from processes import launch
+from processes import Lines, launch
 from torch import nn
 
 from espnet_distopt import Session
+from espnet_distopt.distributed.channel import Channel
 from espnet_distopt.distributed.collectives import Collectives
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
 from espnet_distopt.errors import PeerLostError
+from tests.sessions import session
 
 SIZE = 3
 SILENCE = float(os.environ.get("SILENCE", "3"))
-ALGORITHMS = ("allreduce", "dpsgd", "d1d_model")
+ALGORITHMS = ("adpsgd", "allreduce", "dpsgd", "d1d_model")
+SURVIVES = "adpsgd"
+"""The one whose others go on without a lost learner; those of the rest end."""
+
 PLACES = ("step", "exchange", "epoch's end", "consensus")
 SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
 CASES = list(itertools.product(ALGORITHMS, PLACES, SIGNALS))
 
 
-def lose_in_exchange(die: Callable[[], None]) -> None:
-    """Lose this learner when it is about to send, after the first few messages."""
-    left = iter(range(4))
+class Seen(NamedTuple):
+    """What a learner has seen of the loss of another one.
 
-    def dying(send: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(*args: Any) -> Any:
-            if next(left, None) is None:
-                die()
-            return send(*args)
-
-        return wrapped
-
-    Collectives.begin = dying(Collectives.begin)  # type: ignore[method-assign]
-
-
-def train(
-    died: str, algorithm: str, place: str, number: int, victim: int
-) -> tuple[float, str]:
-    """Train; return how long the loss of `victim` held this learner up, and its error.
-
-    The time is from when the victim touched the file `died`.
+    Attributes:
+        seconds: for which the loss has held it up, if that has ended its training.
+        error: which has done so.
+        consensus: the last one.
+        members: the number of learners at the end.
+        lines: its log.
     """
-    rank = dist.get_rank()
+
+    seconds: float
+    error: str
+    consensus: list[float]
+    members: int
+    lines: list[str]
+
+
+def lose_in_exchange(die: Callable[[], None]) -> None:
+    """Lose this learner when it is about to send the next message, or a part of it."""
+
+    def dying(*args: Any) -> Any:
+        if args[1]:
+            die()
+        return 0
+
+    Collectives.begin = dying  # type: ignore[method-assign]
+    Channel._send = dying  # type: ignore[method-assign]
+
+
+def train(died: str, algorithm: str, place: str, number: int, victim: int) -> Seen:
+    """Train in four epochs, in the second of which `victim` is lost.
+
+    It touches the file `died` before that.
+    """
+    rank, handler = dist.get_rank(), Lines()
+    logging.getLogger().addHandler(handler)
 
     def die() -> None:
         Path(died).touch()
         os.kill(os.getpid(), number)
 
-    dies_in = place if rank == victim else None
+    def lose(here: str, epoch: int) -> None:
+        if (rank, here, epoch) == (victim, place, 1):
+            die()
+
+    torch.manual_seed(rank)
     model = nn.Linear(50, 10)
     optimizer = torch.optim.Adam(model.parameters())
     driver = ProcessGroupDriver(silence=SILENCE)
     try:
         with Session(model, optimizer, algorithm, driver) as s:
-            if dies_in == "exchange":
-                lose_in_exchange(die)
-            for epoch in range(1000):
-                for step in range(30):
+            for epoch in range(4):
+                for step in range(20):
+                    time.sleep(0.005)
                     optimizer.zero_grad()
-                    model(torch.ones(2, 50)).sum().backward()
+                    model(torch.randn(2, 50)).sum().backward()
                     optimizer.step()
-                    if dies_in == "step" and (epoch, step) == (1, 10):
-                        die()
+                    if step == 10:
+                        lose("step", epoch)
+                        if (rank, place, epoch) == (victim, "exchange", 1):
+                            lose_in_exchange(die)
                     s.step()
-                if dies_in == "epoch's end" and epoch == 1:
-                    die()
+                lose("epoch's end", epoch)
                 s.finish()
-                if dies_in == "consensus" and epoch == 1:
-                    die()
+                lose("consensus", epoch)
                 s.enter_consensus()
+                consensus = s.learner.params.tolist()
                 s.leave_consensus()
+            return Seen(0, "", consensus, len(s.learner.members.ranks), handler.lines)
     except PeerLostError as error:
-        return time.time() - Path(died).stat().st_mtime, str(error)
-    return 0.0, "nobody was missed"
+        seconds = time.time() - Path(died).stat().st_mtime
+        return Seen(seconds, str(error), [], 0, handler.lines)
 
 
 def lose(case: tuple[str, str, int], victim: int, hosted: bool = False) -> list[str]:
     """Return what is wrong with how the others took the loss of `victim`."""
+    goes_on = case[0] == SURVIVES and not hosted
+    size = SIZE + goes_on
     with tempfile.TemporaryDirectory() as folder:
         args = (f"{folder}/died", *case, victim)
-        found = launch(SIZE, train, *args, timeout=60, dying={victim}, hosted=hosted)
+        found = launch(size, train, *args, timeout=60, dying={victim}, hosted=hosted)
     names = f"learner {victim}", "the process that keeps" if hosted else "-"
+    others = [seen for rank, seen in enumerate(found) if rank != victim]
     wrong = []
-    for rank in set(range(SIZE)) - {victim}:
-        seconds, error = found[rank]
-        named = any(name in error.partition(" has failed: ")[2] for name in names)
-        if not named or seconds > SILENCE + 10:
-            wrong.append(f"{case}, {victim} lost, {rank}: {seconds:.1f} s, {error}")
+    for seen in others:
+        named = any(name in seen.error.partition(" has failed: ")[2] for name in names)
+        good = named and seen.seconds < SILENCE + 10
+        if goes_on:
+            good = (seen.members, len(seen.lines)) == (size - 1, 1)
+            good = good and seen.consensus == others[0].consensus
+        wrong += [] if good else [f"{case}, {victim} lost: {seen}"]
     return wrong
 
 
@@ -111,7 +143,7 @@ def wrongs(lost: list[Callable[[], list[str]]]) -> list[str]:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_lost_learner_is_named_wherever_one_waits(algorithm: str) -> None:
+def test_a_learner_is_lost_wherever_one_waits(algorithm: str) -> None:
     every = bool(os.environ.get("EVERY_RANK"))
     cases = [case for case in CASES if case[0] == algorithm]
     lost = [
@@ -131,11 +163,8 @@ def test_the_learner_that_keeps_the_store_is_named() -> None:
 
 def wait_by_itself(number: int) -> str:
     """Barrier in a collective of the user's own, in which a learner is lost."""
-    model = nn.Linear(2, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     try:
-        driver = ProcessGroupDriver(silence=SILENCE)
-        with Session(model, optimizer, "allreduce", driver):
+        with session("allreduce", silence=SILENCE):
             if dist.get_rank() == 1:
                 os.kill(os.getpid(), number)
             dist.all_reduce(torch.ones(3))
@@ -152,9 +181,7 @@ def test_a_learner_lost_in_a_collective_of_the_users_is_named(number: int) -> No
 
 def leave_at_once() -> str:
     """Leave the session; learner 0, which keeps the store, ends without a farewell."""
-    model = nn.Linear(2, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with Session(model, optimizer, "local_sgd"):
+    with session("local_sgd"):
         time.sleep(0.5 * dist.get_rank())
     if dist.get_rank() == 0:
         os._exit(0)

@@ -11,7 +11,7 @@ from espnet_distopt.core.membership import Members
 from espnet_distopt.core.protocols import Membership
 from espnet_distopt.distributed import liveness
 from espnet_distopt.distributed.liveness import Liveness
-from espnet_distopt.distributed.meetings import Meetings, Waiting
+from espnet_distopt.distributed.meetings import Meetings
 from espnet_distopt.distributed.watch import Watch
 
 
@@ -26,7 +26,7 @@ def meetings(store: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Meeti
     monkeypatch.setattr(liveness, "BEAT", 0.03)
     monkeypatch.setattr(liveness, "keeps_store", lambda port: False)
     both = [Liveness(store, rank, 2, silence=30) for rank in range(2)]
-    yield [Meetings(Watch(one, store), Waiting(one, store)) for one in both]
+    yield [Meetings(Watch(one, store), store) for one in both]
     for one in both:
         one.leave()
 

@@ -10,11 +10,12 @@ from processes import launch
 from torch import Tensor
 
 from espnet_distopt.algorithms.adasum import AdasumExchange
-from espnet_distopt.core.effects import AllGather, AllToAll, Effect
+from espnet_distopt.core.effects import AllGather, AllToAll
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.distributed import messages
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
 from tests.algorithms.adasum_learners import Layers, distance, plain_sgd, tree_of_layers
+from tests.sessions import perform
 
 S = 1003
 SIZE = 4
@@ -28,13 +29,6 @@ def rows(rank: int) -> Tensor:
 def vectors() -> Tensor:
     generator = torch.Generator().manual_seed(0)
     return torch.randn(SIZE, sum(SIZES), generator=generator)
-
-
-def perform(driver: ProcessGroupDriver, effect: Effect) -> Any:
-    def program() -> Any:
-        return (yield effect)
-
-    return driver.run(program())
 
 
 def scatter(driver: ProcessGroupDriver, wide: Tensor, effect: AllToAll) -> list[int]:

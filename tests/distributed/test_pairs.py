@@ -131,33 +131,28 @@ def exchange(
 APPLIED = [(True, b"p" * SIZE), (True, b"a" * SIZE)]
 
 
-@pytest.mark.parametrize("up", [*cuts(UP), NEVER])
-@pytest.mark.parametrize("down", [NEVER])
-def test_cut_on_the_way_up(
-    learners: list[Pairs], monkeypatch: pytest.MonkeyPatch, up: int, down: int
-) -> None:
-    cut(learners, monkeypatch, up, down)
-
-
-@pytest.mark.parametrize("down", cuts(DOWN))
-def test_cut_on_the_way_down(
-    learners: list[Pairs], monkeypatch: pytest.MonkeyPatch, down: int
-) -> None:
-    cut(learners, monkeypatch, NEVER, down)
-
-
-def cut(
-    learners: list[Pairs], monkeypatch: pytest.MonkeyPatch, up: int, down: int
-) -> None:
-    """Exchange over a connection that is cut, and then over a good one."""
-    reachable = pairs.reachable
-    proxies = []
+def put_between(monkeypatch: pytest.MonkeyPatch, up: int, down: int) -> list[Proxy]:
+    """Let learners connect through proxies; return these."""
+    reachable, proxies = pairs.reachable, list[Proxy]()
 
     def through_proxy(address: str) -> tuple[str, int]:
         proxies.append(Proxy(reachable(address), up, down))
         return "127.0.0.1", proxies[-1].port
 
     monkeypatch.setattr(pairs, "reachable", through_proxy)
+    return proxies
+
+
+@pytest.mark.parametrize(
+    ("up", "down"),
+    [*((up, NEVER) for up in (*cuts(UP), NEVER)), *((NEVER, d) for d in cuts(DOWN))],
+)
+def test_a_connection_is_cut(
+    learners: list[Pairs], monkeypatch: pytest.MonkeyPatch, up: int, down: int
+) -> None:
+    """Exchange over a connection that is cut, and then over a good one."""
+    reachable = pairs.reachable
+    proxies = put_between(monkeypatch, up, down)
     first = exchange(learners)
     assert first[0][0] == first[1][0]
     assert first == APPLIED or not first[0][0]
@@ -180,14 +175,7 @@ def test_a_verdict_is_found_while_the_passive_learner_waits_for_a_step(
     learners: list[Pairs], monkeypatch: pytest.MonkeyPatch, lost: int
 ) -> None:
     """It waits for no invitation then, and may not step before the active one does."""
-    reachable = pairs.reachable
-    proxies = []
-
-    def through_proxy(address: str) -> tuple[str, int]:
-        proxies.append(Proxy(reachable(address), NEVER, sum(DOWN) - lost))
-        return "127.0.0.1", proxies[-1].port
-
-    monkeypatch.setattr(pairs, "reachable", through_proxy)
+    proxies = put_between(monkeypatch, NEVER, sum(DOWN) - lost)
     assert exchange(learners, then=learners[1].settle) == APPLIED
     proxies[0].close()
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable
@@ -13,27 +12,17 @@ import pytest
 import torch
 import torch.distributed as dist
 from processes import launch
-from torch import nn
 
 from espnet_distopt.algorithms.base import UnequalStepsError
 from espnet_distopt.core.effects import AwaitGossip, Invite, Program
 from espnet_distopt.distributed import groups, process_group
-from espnet_distopt.distributed.gossip import GossipSide
+from espnet_distopt.distributed.gossip import Gossip
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
 from espnet_distopt.distributed.streams import Streams
 from espnet_distopt.errors import STOPPED, PeerLostError
 from espnet_distopt.session import Session
-
-SILENCE = 3.0
-
-
-def session(algorithm: str, lr: float = 0.0, size: int = 1, **options: Any) -> Session:
-    """A model that is one vector of zeros, and SGD."""
-    model = nn.Linear(size, 1, bias=False, dtype=torch.float64)
-    nn.init.zeros_(model.weight)
-    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
-    driver = ProcessGroupDriver(silence=SILENCE)
-    return Session(model, optimizer, algorithm, driver, **options)
+from tests import sessions
+from tests.sessions import session
 
 
 def place(run: Session, value: float) -> None:
@@ -42,18 +31,14 @@ def place(run: Session, value: float) -> None:
     algorithm.snapshot.publish()
 
 
-def step(run: Session, target: float = 1.0) -> None:
-    """One step on (x - target)^2 / 2."""
-    (x,) = run.learner.parameters
-    run.learner.optimizer.zero_grad()
-    ((x - target).square().sum() / 2).backward()
-    run.learner.optimizer.step()
-    run.step()
+def step(run: Session) -> None:
+    """One step on (x - 1)^2 / 2."""
+    sessions.step(run, lambda x: (x - 1).square().sum() / 2)
 
 
-def epochs(lengths: list[list[int]], lr: float) -> list[float]:
+def epochs(lengths: list[list[int]]) -> list[float]:
     """One epoch for each row of step counts; returns the parameter after each."""
-    with session("adpsgd", lr) as run:
+    with session("adpsgd", lr=0.0) as run:
         place(run, float(run.learner.rank))
         after = []
         for row in lengths:
@@ -88,7 +73,7 @@ def test_adpsgd_conserves_the_sum_whoever_ends_first(size: int) -> None:
     rows = [[200] * size, [0] * size]
     rows += [[15 if r == first else 1 for r in range(size)] for first in range(size)]
     rows += [[0 if r == first else 9 for r in range(size)] for first in range(size)]
-    after = launch(size, epochs, rows, 0.0)
+    after = launch(size, epochs, rows)
     start = sum(range(size))
     for epoch in range(len(rows)):
         assert sum(x[epoch] for x in after) == pytest.approx(start, abs=1e-12)
@@ -96,14 +81,8 @@ def test_adpsgd_conserves_the_sum_whoever_ends_first(size: int) -> None:
     assert max(final) - min(final) < size - 1
 
 
-def test_adpsgd_converges() -> None:
-    """Each epoch, because in one a learner may be through before another begins."""
-    after = launch(4, epochs, [[60, 50, 40, 30]] * 8, 0.3)
-    assert [x[-1] for x in after] == pytest.approx([1.0] * 4, abs=0.05)
-
-
 def uneven(algorithm: str, lengths: list[int]) -> tuple[list[float], float]:
-    with session(algorithm, 0.1, period=4) as run:
+    with session(algorithm, lr=0.1, period=4) as run:
         for _ in range(lengths[run.learner.rank]):
             step(run)
         with run.consensus():
@@ -118,7 +97,7 @@ def test_bmuf_with_unequal_epochs_comes_to_an_end() -> None:
 
 def unequal_allreduce() -> str:
     try:
-        with session("allreduce", 0.1) as run:
+        with session("allreduce", lr=0.1) as run:
             for _ in range(2 + run.learner.rank):
                 step(run)
             run.finish()
@@ -189,13 +168,10 @@ def backward_twice() -> None:
 
 def lose(algorithm: str, victim: int, how: str) -> str:
     """The victim ends in its third step; the others say what they saw of it."""
-    options = {"period": 1} if algorithm == "bmuf" else {}
     try:
-        with session(algorithm, **options) as run:
+        with session(algorithm) as run:
             for count in range(1000):
                 if run.learner.rank == victim and count == 3:
-                    if how == "killed":
-                        os.kill(os.getpid(), signal.SIGKILL)
                     if how == "backward":
                         backward_twice()
                     raise OSError("disk full")
@@ -212,51 +188,9 @@ def lose(algorithm: str, victim: int, how: str) -> str:
 @pytest.mark.parametrize(
     ("algorithm", "victim"),
     [
-        pytest.param("dpsgd", 0, id="an exchange with neighbours"),
-        pytest.param("allreduce", 1, id="a collective"),
+        *(("dpsgd", 0), ("dpsgd", 1), ("allreduce", 1), ("d1d_model", 1)),
+        *(("adpsgd", 0), ("adpsgd", 1)),
     ],
-)
-def test_a_killed_learner_is_named(algorithm: str, victim: int) -> None:
-    results = launch(2, lose, algorithm, victim, "killed", timeout=20, dying=[victim])
-    assert f"learner {victim}" in results[1 - victim]
-
-
-def finish_alone(victim: int) -> str:
-    """The victim dies between its last step and the end of the epoch."""
-    try:
-        with session("allreduce") as run:
-            step(run)
-            if run.learner.rank == victim:
-                os.kill(os.getpid(), signal.SIGKILL)
-            run.finish()
-    except PeerLostError as error:
-        return str(error)
-    return "nothing noticed"
-
-
-def test_a_learner_killed_before_the_end_of_an_epoch_is_named() -> None:
-    results = launch(2, finish_alone, 0, timeout=20, dying=[0])
-    assert "learner 0" in results[1]
-
-
-@pytest.mark.parametrize("algorithm", ["dpsgd", "allreduce"])
-def test_the_killed_one_of_four_is_named_by_all(algorithm: str) -> None:
-    results = launch(4, lose, algorithm, 3, "killed", timeout=30, dying=[3])
-    for message in results[:3]:
-        assert "learner 3" in message
-
-
-@pytest.mark.parametrize("algorithm", ["adpsgd", "bmuf"])
-def test_the_killed_host_of_the_store_is_reported(algorithm: str) -> None:
-    """With `tcp://` rendezvous learner 0 keeps the store."""
-    results = launch(
-        2, lose, algorithm, 0, "killed", timeout=12, dying=[0], hosted=True
-    )
-    assert "learner 0" in results[1] and "store" in results[1]
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "victim"), [("dpsgd", 0), ("dpsgd", 1), ("allreduce", 1)]
 )
 def test_an_exception_surfaces_in_the_other_with_its_text(
     algorithm: str, victim: int
@@ -319,34 +253,29 @@ def test_a_session_closes_the_pipe_of_its_waits(fails: bool) -> None:
     assert launch(2, keep_pipe, fails, timeout=30) == [False, False]
 
 
-def fail_to_connect() -> list[str]:
+def fail_to_begin(part: str, error: Exception) -> list[str]:
     """Fail in the constructor, after the heartbeat has begun."""
 
     def failing(*_: object) -> None:
-        raise ValueError("no group")
+        raise error
 
-    process_group.Groups = failing  # type: ignore[assignment, misc]
-    with pytest.raises(ValueError, match="no group"):
-        ProcessGroupDriver(silence=SILENCE)
+    setattr(process_group, part, failing)
+    with pytest.raises(type(error), match=str(error)):
+        ProcessGroupDriver(silence=3)
     return left_threads()
 
 
-def test_no_thread_outlives_a_driver_that_fails_to_begin() -> None:
-    assert launch(2, fail_to_connect, timeout=20) == [[], []]
-
-
-def fail_in_watch() -> list[str]:
-    def failing(*_: object) -> None:
-        raise RuntimeError("Connection reset by peer")
-
-    process_group.Watch = failing  # type: ignore[assignment, misc]
-    with pytest.raises(RuntimeError, match="reset by peer"):
-        ProcessGroupDriver(silence=SILENCE)
-    return left_threads()
-
-
-def test_no_thread_outlives_a_driver_that_cannot_reach_the_store() -> None:
-    assert launch(2, fail_in_watch, timeout=20) == [[], []]
+@pytest.mark.parametrize(
+    ("part", "error"),
+    [
+        ("Groups", ValueError("no group")),
+        ("Watch", RuntimeError("Connection reset by peer")),
+    ],
+)
+def test_no_thread_outlives_a_driver_that_fails_to_begin(
+    part: str, error: Exception
+) -> None:
+    assert launch(2, fail_to_begin, part, error, timeout=20) == [[], []]
 
 
 def stop_as_agreed() -> str:
@@ -371,22 +300,6 @@ def test_who_stops_as_agreed_does_not_fail_the_others() -> None:
     assert launch(2, stop_as_agreed, timeout=20) == [f"stopped with {STOPPED}"] * 2
 
 
-def two_sessions() -> list[float]:
-    means = []
-    for algorithm in ("adpsgd", "adpsgd", "bmuf"):
-        with session(algorithm, 0.1) as run:
-            for _ in range(5):
-                step(run)
-            with run.consensus():
-                means.append(run.learner.params.item())
-    return means
-
-
-def test_one_session_after_another() -> None:
-    first, second = launch(2, two_sessions, timeout=20)
-    assert first == second
-
-
 def distance() -> tuple[float, float]:
     with session("adpsgd", from_consensus=True) as run:
         place(run, 1.0 + 2 * run.learner.rank)
@@ -402,13 +315,6 @@ def test_consensus_distance_with_from_consensus() -> None:
         assert figure == pytest.approx(0.5)
 
 
-class Thread:
-    """Stands for a gossip thread that moves when told to."""
-
-    progress = 0
-    failure: BaseException | None = None
-
-
 def in_time(function: Callable[[], object]) -> bool:
     """Whether `function` has returned within three seconds."""
     returned = threading.Event()
@@ -419,14 +325,15 @@ def in_time(function: Callable[[], object]) -> bool:
 
 def test_gossip_that_moves_before_the_wait_begins_is_not_missed() -> None:
     driver: Any = ProcessGroupDriver()
-    side: Any = GossipSide.__new__(GossipSide)
-    side.thread, side._monitor, side._spent = Thread(), driver._monitor, driver.spent
+    side: Any = Gossip.__new__(Gossip)
+    side._monitor, side._spent = driver._monitor, driver.spent
+    side.progress, side.failure = 0, None
     side.streams = Streams(torch.device("cpu"))
     driver._gossip = side
     perform = driver._perform
 
     def later(*args: object) -> object:
-        side.thread.progress += 1  # the gossip thread was faster
+        side.progress += 1  # the gossip thread was faster
         return perform(*args)
 
     driver._perform = later

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from espnet_distopt.distributed.state_transfer import (
     check_sendable,
@@ -56,25 +55,6 @@ def test_tensors_of_all_shapes_and_types_arrive(
         assert (before.dtype, before.shape) == (after.dtype, after.shape)
         assert torch.equal(before, after)
         after.fill_(0)  # It has memory of its own.
-
-
-def test_an_optimizer_goes_on_from_what_has_arrived(
-    ends: tuple[socket.socket, socket.socket],
-) -> None:
-    def trained(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[float]:
-        optimizer.zero_grad()
-        model(torch.ones(2, 3)).sum().backward()
-        optimizer.step()
-        return [p.sum().item() for p in model.parameters()]
-
-    model, other = nn.Linear(3, 2), nn.Linear(3, 2)
-    optimizers = [torch.optim.Adam(m.parameters(), lr=0.1) for m in (model, other)]
-    trained(model, optimizers[0])
-    state = {"model": model.state_dict(), "optimizer": optimizers[0].state_dict()}
-    found = sent(ends, state)
-    other.load_state_dict(found["model"])
-    optimizers[1].load_state_dict(found["optimizer"])
-    assert trained(other, optimizers[1]) == trained(model, optimizers[0])
 
 
 def test_what_is_frozen_does_not_follow_the_training() -> None:

@@ -9,7 +9,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +21,6 @@ from torch import nn
 
 from espnet_distopt.core.effects import AllToAll
 from espnet_distopt.distributed import messages
-from espnet_distopt.distributed.channel import Channel
 from espnet_distopt.distributed.connections import Connections
 from espnet_distopt.distributed.pairs import Pairs
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
@@ -30,6 +28,8 @@ from espnet_distopt.distributed.surviving import SurvivingCollectives
 from espnet_distopt.errors import InputError, PeerLostError
 from espnet_distopt.session import Session
 from espnet_distopt.work_queue import WorkQueue
+from tests import sessions
+from tests.sessions import session
 
 SIZE = 4
 SILENCE = 3.0
@@ -47,9 +47,8 @@ class Survivor(NamedTuple):
         consensus: after each epoch.
         params: at the end of each epoch, before the consensus.
         applied: with whom it has exchanged, how often, all epochs together.
-        gap: how often after the death with learners that it had not exchanged with.
+        after: the same, after the death alone.
         items: those that it has begun, of each epoch.
-        slowest: the longest step after the death, in seconds.
         lines: its log.
     """
 
@@ -58,25 +57,12 @@ class Survivor(NamedTuple):
     applied: Counter[int]
     after: Counter[int]
     items: list[list[int]]
-    slowest: float
     lines: list[str]
-
-
-def session(algorithm: str, width: int = 1, **options: Any) -> Session:
-    model = nn.Linear(1, width, bias=False, dtype=torch.float64)
-    nn.init.zeros_(model.weight)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    driver = ProcessGroupDriver(silence=SILENCE)
-    return Session(model, optimizer, algorithm, driver, **options)
 
 
 def step(run: Session) -> None:
     """Add to this learner's parameter what no other one adds."""
-    run.learner.optimizer.zero_grad()
-    (x,) = run.learner.parameters
-    (-growth(run.learner.rank) * x.sum()).backward()  # type: ignore[no-untyped-call]
-    run.learner.optimizer.step()
-    run.step()
+    sessions.step(run, lambda x: -growth(run.learner.rank) * x.sum())
 
 
 def growth(rank: int) -> float:
@@ -93,26 +79,34 @@ def die(run: Session, folder: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def train(folder: str, victim: int, queued: bool, options: dict[str, Any]) -> Survivor:
+def call_after_exchanges(call: Callable[[int], None]) -> None:
+    """Let `call` have the peer of each exchange that is applied, from now on."""
+    swap: Any = Pairs.swap
+
+    def swapped(self: Any, *arguments: Any) -> bool:
+        peer = self._peer
+        if committed := swap(self, *arguments):
+            call(peer)
+        return bool(committed)
+
+    Pairs.swap = swapped  # type: ignore[method-assign, assignment]
+
+
+def train(folder: str, victim: int, queued: bool) -> Survivor:
     """Train in three epochs, in the second of which `victim` dies."""
     rank, handler = dist.get_rank(), Lines()
     logging.getLogger().addHandler(handler)
     applied, after = Counter[int](), Counter[int]()
-    swap: Any = Pairs.swap
 
-    def counted(self: Any, *arguments: Any) -> bool:
-        peer = self._peer
-        committed: bool = swap(self, *arguments)
-        applied[peer] += committed
-        after[peer] += committed and Path(folder, "left").exists()
-        return committed
+    def count(peer: int) -> None:
+        applied[peer] += 1
+        after[peer] += Path(folder, "left").exists()
 
-    Pairs.swap = counted  # type: ignore[method-assign, assignment]
+    call_after_exchanges(count)
     params: list[float] = []
     consensus: list[float] = []
     items: list[list[int]] = []
-    slowest = 0.0
-    with session("adpsgd", **options) as run:
+    with session("adpsgd") as run:
         for epoch in range(EPOCHS):
             items.append([])
             queue = WorkQueue(run, ITEMS) if queued else None
@@ -121,15 +115,13 @@ def train(folder: str, victim: int, queued: bool, options: dict[str, Any]) -> Su
                 time.sleep(0.005)
                 if rank == victim and (epoch, len(items[-1])) == (1, DEATH):
                     die(run, folder)
-                begin = time.monotonic()
                 step(run)
-                slowest = max(slowest, time.monotonic() - begin)
             run.finish()
             params.append(run.learner.params.item())
             run.enter_consensus()
             consensus.append(run.learner.params.item())
             run.leave_consensus()
-    return Survivor(consensus, params, applied, after, items, slowest, handler.lines)
+    return Survivor(consensus, params, applied, after, items, handler.lines)
 
 
 def check(found: list[Survivor], victim: int, left: float) -> None:
@@ -173,9 +165,7 @@ THOROUGH = pytest.mark.thorough
     ],
 )
 def test_the_others_go_on(victim: int, queued: bool, tmp_path: Path) -> None:
-    found = launch(
-        SIZE, train, str(tmp_path), victim, queued, {}, dying={victim}, timeout=60
-    )
+    found = launch(SIZE, train, str(tmp_path), victim, queued, dying={victim})
     check(found, victim, float((tmp_path / "left").read_text()))
     if queued:
         dead = set(range(ITEMS))
@@ -187,87 +177,15 @@ def test_the_others_go_on(victim: int, queued: bool, tmp_path: Path) -> None:
         assert sorted(last) == list(range(ITEMS))
 
 
-def train_on(
-    folder: str, victim: int, place: str, number: int, algorithm: str
-) -> tuple[float, int, list[str]]:
-    """Train; return the last consensus, who is left and the log of a survivor.
-
-    The victim is lost in the second epoch, and the others end two epochs later.
-    """
-    rank, handler = dist.get_rank(), Lines()
-    logging.getLogger().addHandler(handler)
-
-    def lose(here: str, epoch: int) -> None:
-        if (rank, here, epoch) == (victim, place, 1):
-            os.kill(os.getpid(), number)
-
-    with session(algorithm) as run:
-        for epoch in range(4):
-            for count in range(20):
-                time.sleep(0.005)
-                if count == 10:
-                    lose("step", epoch)
-                    if place == "exchange" and rank == victim and epoch == 1:
-                        lose_in_exchange(lambda: os.kill(os.getpid(), number))
-                step(run)
-            lose("epoch's end", epoch)
-            run.finish()
-            lose("consensus", epoch)
-            run.enter_consensus()
-            consensus = run.learner.params.item()
-            run.leave_consensus()
-        return consensus, len(run.learner.members.ranks), handler.lines
-
-
-def lose_in_exchange(die: Callable[[], None]) -> None:
-    """Lose this learner when it has sent a part of its next message."""
-
-    def dying(self: Any, pieces: list[memoryview]) -> int:
-        if pieces:
-            die()
-        return 0
-
-    Channel._send = dying  # type: ignore[method-assign]
-
-
-PLACES = ("step", "exchange", "epoch's end", "consensus")
-SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
-
-
-def lose(
-    algorithm: str, place: str, number: int, victim: int, folder: str
-) -> list[str]:
-    """Return what is wrong with how the others took the loss of `victim`."""
-    args = folder, victim, place, number, algorithm
-    found = launch(SIZE, train_on, *args, dying={victim}, timeout=60)
-    survivors = [found[rank] for rank in range(SIZE) if rank != victim]
-    wrong = [f"{args}: {each}" for each in survivors if each[1] != SIZE - 1]
-    wrong += [f"{args}: {each}" for each in survivors if len(each[2]) != 1]
-    if len({each[0] for each in survivors}) != 1:
-        wrong.append(f"{args}: consensus of {survivors}")
-    return wrong
-
-
-@pytest.mark.parametrize("number", SIGNALS)
-def test_the_others_go_on_wherever_they_wait(number: int, tmp_path: Path) -> None:
-    cases = [("adpsgd", place, number, n % SIZE) for n, place in enumerate(PLACES)]
-    with ThreadPoolExecutor() as pool:  # They mostly wait.
-        wrong = pool.map(lambda case: lose(*case, str(tmp_path)), cases)
-        assert list(itertools.chain(*wrong)) == []
-
-
 def freeze(folder: str, victim: int) -> tuple[float, int, str]:
     """Train until the victim, which is stopped for three silences, has ended."""
     rank, ended, count = dist.get_rank(), Path(folder, "ended"), 0
-    swap: Any = Pairs.swap
 
-    def counted(self: Any, *arguments: Any) -> bool:
+    def note(peer: int) -> None:
         nonlocal count
-        committed: bool = swap(self, *arguments)
-        count += committed and self._peer == victim and Path(folder, "stopped").exists()
-        return committed
+        count += peer == victim and Path(folder, "stopped").exists()
 
-    Pairs.swap = counted  # type: ignore[method-assign, assignment]
+    call_after_exchanges(note)
     try:
         with session("adpsgd") as run:
             for epoch in itertools.count():
@@ -338,51 +256,6 @@ def test_a_node_leaves_as_a_whole_and_the_others_go_on(victim: int) -> None:
         assert found[rank] == (found[min(node)][0], str(tuple(sorted(node))))
 
 
-def fail(victim: int) -> str:
-    """Train by an algorithm that survives deaths; return why this learner ended."""
-    try:
-        with session("adpsgd") as run:
-            for count in itertools.count():
-                time.sleep(0.005)
-                if (run.learner.rank, count) == (victim, 20):
-                    raise OSError("disk full")
-                step(run)
-    except (OSError, PeerLostError) as error:
-        return str(error)
-    raise AssertionError
-
-
-@pytest.mark.parametrize("victim", [0, 1])
-def test_all_end_when_the_program_of_one_fails(victim: int) -> None:
-    found = launch(2, fail, victim)
-    assert found[victim] == "disk full"
-    assert f"learner {victim} ended with OSError: disk full" in found[1 - victim]
-
-
-def give_up(folder: str, victim: int) -> tuple[float, str]:
-    """Train by allreduce, which does not survive; return when this learner ended."""
-    died = Path(folder, "died")
-    try:
-        with session("allreduce") as run:
-            for count in itertools.count():
-                if (run.learner.rank, count) == (victim, 10):
-                    died.touch()
-                    os.kill(os.getpid(), signal.SIGKILL)
-                step(run)
-    except PeerLostError as error:
-        return time.time() - died.stat().st_mtime, str(error)
-    raise AssertionError
-
-
-@pytest.mark.parametrize("victim", [0, 3])
-def test_a_method_that_does_not_survive_ends_long_before_the_silence(
-    victim: int, tmp_path: Path
-) -> None:
-    found = launch(SIZE, give_up, str(tmp_path), victim, dying={victim})
-    for rank in set(range(SIZE)) - {victim}:
-        assert f"learner {victim} has died" in found[rank][1]
-
-
 def die_late(victim: int) -> list[str]:
     """Lose a passive learner when the others have ended their gossip, and wait."""
     handler = Lines()
@@ -413,6 +286,9 @@ def lose_before_the_average(victim: int, number: int, moment: int) -> tuple[floa
         average = float(run.learner.params)
         run.finish()
         return average, len(run.learner.members.ranks)
+
+
+SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -555,7 +431,7 @@ def die_after(posted: int) -> None:
 def die_between_pieces(victim: int, posted: int) -> tuple[list[float], int]:
     """Lose a learner when it has posted so many pieces, several of which travel."""
     messages.MESSAGE = 8 * 10
-    with session("adasum", width=600) as run:
+    with session("adasum", 600) as run:
         for count in range(4):
             if run.learner.rank == victim and count == 2:
                 die_after(posted)

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -19,7 +20,11 @@ STARTED: list[subprocess.Popen[str]] = []
 
 
 class Launched:
-    """A launcher that was started in a folder, and its workers."""
+    """A launcher that was started in a folder, and its workers.
+
+    They are those of `command`; or else of `program`, which is told of the folder and
+    `what` to do. Their output is appended to `log`, or goes to pipes or `output`.
+    """
 
     def __init__(
         self,
@@ -27,12 +32,15 @@ class Launched:
         *options: str,
         what: str = "",
         program: str = WORKER,
+        command: Sequence[str] = (),
         launcher: Sequence[str] = ("-m", "espnet_distopt.bin.launch"),
-        output: int = subprocess.PIPE,
+        output: Any = subprocess.PIPE,
+        log: Path | None = None,
         variables: Mapping[str, str] | None = None,
     ) -> None:
-        self.directory = directory
-        words = [program, str(directory), *what.split()]
+        self.directory, self._log = directory, log
+        words = command or [program, str(directory), *what.split()]
+        output = log.open("ab") if log else output
         self.process = subprocess.Popen(
             [sys.executable, *launcher, *options, *words],
             cwd=directory,
@@ -46,12 +54,16 @@ class Launched:
 
     def until(self, what: Callable[[], object]) -> None:
         """Wait until something holds, while the launcher runs."""
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + (300 if self._log else 120)
         while not what():
             if self.process.poll() is not None:
-                raise AssertionError(self.process.communicate())
-            assert time.monotonic() < deadline, "waited in vain"
+                raise AssertionError(self.process.communicate(), self.logged())
+            assert time.monotonic() < deadline, f"waited in vain {self.logged()}"
             time.sleep(0.02)
+
+    def logged(self) -> str:
+        """Return the end of the log, if there is one."""
+        return self._log.read_text()[-3000:] if self._log else ""
 
     def began(self, *names: str) -> None:
         """Wait until processes have begun, each named RANK.INCARNATION."""
@@ -61,6 +73,10 @@ class Launched:
         """Return the pid of a learner, and that of its own child."""
         own, child = (self.directory / f"{rank}.pids").read_text().split()
         return int(own), int(child)
+
+    def all_pids(self, size: int) -> list[int]:
+        """Return the pids of all learners, and of their children."""
+        return [pid for rank in range(size) for pid in self.pids(rank)]
 
     def kill(self, rank: int, number: int = signal.SIGKILL) -> None:
         """Kill a learner by a signal."""
@@ -96,6 +112,13 @@ class Launched:
                 ):
                     found.append(int(folder.name))
         return found
+
+
+def begun(directory: Path, size: int, *options: str, **more: Any) -> Launched:
+    """Start learners on one node; return when all have begun."""
+    run = Launched(directory, "--nproc", str(size), *options, **more)
+    run.began(*(f"{rank}.0" for rank in range(size)))
+    return run
 
 
 def environment() -> dict[str, str]:

@@ -15,40 +15,34 @@ import sys
 import time
 from pathlib import Path
 
-import torch
 import torch.distributed as dist
 
-from espnet_distopt import Session
 from espnet_distopt.errors import PeerLostError
+from tests.sessions import session, step
 
 
 def main(folder: Path, algorithm: str, how: str, times: int = 1) -> None:
     dist.init_process_group("gloo")
     incarnation = int(os.environ.get("DISTOPT_INCARNATION", "0"))
     fails = dist.get_rank() == 1 and incarnation < times
-    model = torch.nn.Linear(4, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    with Session(model, optimizer, algorithm, heartbeat_seconds=2) as session:
+    with session(algorithm, silence=2) as run:
         if incarnation == times:
             (folder / "over").touch()
-        step, last = 0, time.monotonic() + 100
+        count, last = 0, time.monotonic() + 100
         while time.monotonic() < last and (fails or not (folder / "over").exists()):
-            optimizer.zero_grad()
-            model(torch.ones(2, 4)).square().sum().backward()
-            optimizer.step()
-            if fails and step == 5 and how == "raises":
+            if fails and count == 5 and how == "raises":
                 raise NameError("a typing error")
-            if fails and step == 5:
+            if fails and count == 5:
                 again = f"sleep 5; kill -CONT {os.getpid()}"
                 subprocess.Popen(["sh", "-c", again], start_new_session=True)
                 os.kill(os.getpid(), signal.SIGSTOP)
             try:
-                session.step()
+                step(run)
             except PeerLostError:
                 if fails:
                     (folder / "over").touch()
                 raise
-            step += 1
+            count += 1
             time.sleep(0.02)
 
 

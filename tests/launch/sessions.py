@@ -15,10 +15,9 @@ import sys
 import time
 from pathlib import Path
 
-import torch
 import torch.distributed as dist
 
-from espnet_distopt import Session
+from tests.sessions import session, step
 
 EPOCHS = 3
 
@@ -28,18 +27,13 @@ def main(folder: Path, between: bool) -> None:
     name = f"{dist.get_rank()}.{os.environ['DISTOPT_INCARNATION']}"
     after = []
     for number, algorithm in enumerate(("adpsgd", "bmuf", "adpsgd")):
-        model = torch.nn.Linear(4, 1)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        with Session(model, optimizer, algorithm, heartbeat_seconds=10) as session:
-            for epoch in range(session.first_epoch, EPOCHS):
+        with session(algorithm, 4, lr=0.01, silence=10) as run:
+            for epoch in range(run.first_epoch, EPOCHS):
                 for count in range(1000):
-                    optimizer.zero_grad()
-                    model(torch.ones(2, 4)).square().sum().backward()
-                    optimizer.step()
                     here = (name, number, epoch, count) == ("1.0", 0, 1, 5)
                     if here and not between:
                         os.kill(os.getpid(), signal.SIGKILL)
-                    session.step()
+                    step(run)
                     if (number, epoch, between) == (0, 1, False):
                         (folder / f"joined.{name}").touch()
                         time.sleep(0.02)
@@ -47,8 +41,8 @@ def main(folder: Path, between: bool) -> None:
                         break
                     if count >= 10 and (folder / "joined.1.1").exists():
                         break
-                with session.consensus():
-                    consensus = session.learner.params.tolist()
+                with run.consensus():
+                    consensus = run.learner.params.tolist()
         after.append(consensus)
         if name == "1.0" and between:
             os.kill(os.getpid(), signal.SIGKILL)

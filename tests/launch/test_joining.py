@@ -70,24 +70,18 @@ def check_joined(seen: dict[str, Any], victim: int, err: str) -> None:
     assert f"learner {victim} has joined again (restart 1)" in err
 
 
-def test_a_replacement_of_rank_0_joins_the_epoch(tmp_path: Path) -> None:
-    """No item is lost or done twice."""
-    status, err, seen = train(tmp_path, "0:1:6")
-    assert status == 0, err
-    check_joined(seen, 0, err)
-    check_epochs(seen, lost=0)
+@pytest.mark.parametrize(("victim", "host"), [(0, "127.0.0.1"), (1, "127.0.0.2")])
+def test_a_replacement_joins_the_epoch(tmp_path: Path, victim: int, host: str) -> None:
+    """No item is lost or done twice.
 
-
-def test_a_replacement_joins_where_the_store_has_another_address(
-    tmp_path: Path,
-) -> None:
-    """The launcher's own client has to reach the store where it listens."""
-    with socket.create_server(("127.0.0.2", 0)) as free:
-        port = free.getsockname()[1]
-    options = f"{CONTINUE} --master 127.0.0.2:{port}"
-    status, err, seen = train(tmp_path, "1:1:6", options=options)
+    The launcher's own client has to reach the store where it listens.
+    """
+    with socket.create_server((host, 0)) as free:
+        master = f"{host}:{free.getsockname()[1]}"
+    options = f"{CONTINUE} --master {master}"
+    status, err, seen = train(tmp_path, f"{victim}:1:6", options=options)
     assert status == 0, err
-    check_joined(seen, 1, err)
+    check_joined(seen, victim, err)
     check_epochs(seen, lost=0)
 
 
@@ -120,16 +114,37 @@ def test_one_that_dies_at_the_end_of_an_epoch_joins_the_next(tmp_path: Path) -> 
     check_epochs(seen, lost=1)
 
 
-def test_nobody_joins_a_training_by_an_algorithm_that_cannot_be_joined(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("words", "restarts", "said"),
+    [
+        (
+            ("1:1:6", "--algorithm=allreduce"),
+            2,
+            "learner 1 was started again, and no learner can join a training by "
+            "allreduce",
+        ),
+        # Without an end, each would be started until all its restarts are used up.
+        (
+            ("0:0:6", "1:0:6"),
+            999999,
+            "the run failed: all learners have died, and nobody is left to join",
+        ),
+        # The others wait in the process group for one that will never come.
+        (
+            ("1:start:group",),
+            2,
+            "learner 1 has died before the learners had begun their session",
+        ),
+    ],
+)
+def test_where_nobody_can_join_the_run_ends(
+    tmp_path: Path, words: tuple[str, ...], restarts: int, said: str
 ) -> None:
-    status, err, seen = train(tmp_path, "1:1:6", "--algorithm=allreduce", size=2)
-    assert status != 0
+    options = f"--restarts {restarts} --on-death continue"
+    status, err, seen = train(tmp_path, *words, size=2, options=options)
+    assert status != 0, err
+    assert said in err
     assert "1.1" not in seen
-    assert (
-        "learner 1 was started again, and no learner can join a training by allreduce"
-        in err
-    )
 
 
 def test_a_replacement_that_hangs_is_killed_and_another_one_joins(
@@ -157,26 +172,6 @@ def test_a_replacement_is_not_killed_while_a_member_validates(tmp_path: Path) ->
     assert status == 0, err
     assert "has not joined the others" not in err
     assert seen["1.1"]["ended"]
-
-
-def test_nobody_is_started_again_once_all_have_died(tmp_path: Path) -> None:
-    """Without an end, each would be started until all its restarts are used up."""
-    status, err, _ = train(
-        tmp_path,
-        "0:0:6",
-        "1:0:6",
-        size=2,
-        options="--restarts 999999 --on-death continue",
-    )
-    assert status == 1, err
-    assert "the run failed: all learners have died, and nobody is left to join" in err
-
-
-def test_a_death_before_the_learners_have_met_ends_the_run(tmp_path: Path) -> None:
-    """The others wait in the process group for one that will never come."""
-    status, err, _ = train(tmp_path, "1:start:group", size=2)
-    assert status == 1, err
-    assert "learner 1 has died before the learners had begun their session" in err
 
 
 def test_a_death_is_noticed_on_another_node_while_nobody_exchanges(

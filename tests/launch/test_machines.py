@@ -1,19 +1,15 @@
 """Two machines, emulated by namespaces: names of their own, and no disk in common."""
 
-import os
 import re
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from emulated import namespaces
 
 from espnet_distopt.distributed import addresses
 from espnet_distopt.launch import plan
+from tests.machines import ROOT, emulated, on_two_machines
 
-ROOT = Path(__file__).resolve().parents[2]
 TRAIN = ROOT / "examples" / "train.py"
 
 LAUNCHERS = {
@@ -28,50 +24,28 @@ LAUNCHERS = {
 }
 """The module of each launcher, its option for processes, and those for the store."""
 
-able = os.geteuid() == 0 and all(map(shutil.which, ("ip", "tc", "unshare")))
-
 
 @pytest.mark.processes
 @pytest.mark.timeout(900)
-@pytest.mark.skipif(not able, reason="needs root, ip, tc and unshare")
+@emulated
 @pytest.mark.parametrize(
     "launcher", ["launch", pytest.param("torchrun", marks=pytest.mark.thorough)]
 )
 def test_a_training_on_two_machines_whose_names_have_no_address(
     launcher: str, tmp_path: Path
 ) -> None:
-    variables = {k: v for k, v in os.environ.items() if k != "GLOO_SOCKET_IFNAME"}
-    variables |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    if launcher == "torchrun":
-        # The launcher finds the interface; for torchrun the user must name it.
-        variables["GLOO_SOCKET_IFNAME"] = "eth0"
-    with namespaces.network(2, 1000) as places:
-        subnet = places[0].store.rpartition(".")[0]
-        started = []
-        for number, place in enumerate(places):
-            own = f'hostname no-address-{number}.invalid; exec "$@"'
-            machine = ["ip", "netns", "exec", place.namespace, "unshare", "--uts"]
-            program, processes, master = LAUNCHERS[launcher]
-            launch = [sys.executable, "-m", program, processes, "2"]
-            nodes = ["--nnodes", "2", "--node_rank", str(number)]
-            master = [word.format(address=f"{subnet}.1") for word in master]
-            train = [TRAIN, "--out", tmp_path / f"disk{number}", "--epochs", "1"]
-            words = [*machine, "sh", "-c", own, "sh", *launch, *nodes, *master, *train]
-            started.append(
-                subprocess.Popen(
-                    words,
-                    env=variables,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    text=True,
-                )
-            )
-        try:
-            printed = [each.communicate(timeout=400)[0] for each in started]
-        finally:
-            for each in started:
-                each.kill()
-    assert [each.returncode for each in started] == [0, 0], "\n".join(printed)
+    def words(number: int, address: str) -> list[object]:
+        program, processes, options = LAUNCHERS[launcher]
+        nodes = ["--nnodes", "2", "--node_rank", str(number)]
+        master = [word.format(address=address) for word in options]
+        train = [TRAIN, "--out", tmp_path / f"disk{number}", "--epochs", "1"]
+        return [sys.executable, "-m", program, processes, "2", *nodes, *master, *train]
+
+    # The launcher finds the interface; for torchrun the user must name it.
+    named = {"GLOO_SOCKET_IFNAME": "eth0"} if launcher == "torchrun" else {}
+    found = on_two_machines(words, "hostname no-address-{}.invalid".format, named)
+    printed = [out for _, out in found]
+    assert [status for status, _ in found] == [0, 0], "\n".join(printed)
     taken = re.findall(r"epoch 0 learner (\d): (\d+) batches", "\n".join(printed))
     assert sorted(rank for rank, _ in taken) == ["0", "1", "2", "3"]
     assert sum(int(batches) for _, batches in taken) == 64

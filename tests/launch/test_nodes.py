@@ -27,9 +27,9 @@ def nodes(
     what: str = "",
     host: str = "127.0.0.1",
 ) -> list[Launched]:
-    """Start the launchers of two nodes, with one learner and two."""
+    """Return the launchers of two nodes, when one learner and two have begun."""
     master = ("--nnodes", "2", "--master", f"{host}:{free_port()}")
-    return [
+    both = [
         Launched(
             directory,
             *("--nproc", each[n], "--node_rank", str(n)),
@@ -39,11 +39,18 @@ def nodes(
         )
         for n in (0, 1)
     ]
+    if each[0] == each[1]:
+        both[0].began("0.0", "1.0", "2.0")
+    return both
+
+
+def options_of(run: Launched) -> list[str]:
+    """Return the options of a launcher."""
+    return [str(word) for word in run.process.args[3:-2]]  # type: ignore[index]
 
 
 def test_one_run_on_two_nodes(tmp_path: Path) -> None:
     first, second = nodes(tmp_path, "--on-death", "continue", "--restarts", "1")
-    first.began("0.0", "1.0", "2.0")
     first.kill(2)
     first.began("2.1")
     second.kill(1)
@@ -54,16 +61,8 @@ def test_one_run_on_two_nodes(tmp_path: Path) -> None:
     assert [node.ended()[0] for node in (second, first)] == [0, 0]
 
 
-def test_two_nodes_meet_at_an_address_of_ipv6(tmp_path: Path) -> None:
-    first, second = nodes(tmp_path, host="[::1]")
-    first.began("0.0", "1.0", "2.0")
-    first.tell_end()
-    assert [node.ended()[0] for node in (second, first)] == [0, 0]
-
-
 def test_a_node_says_what_the_others_lost(tmp_path: Path) -> None:
     first, second = nodes(tmp_path, "--on-death", "continue")
-    first.began("0.0", "1.0", "2.0")
     first.kill(2)
     first.reaped(2)
     first.tell_end()
@@ -76,8 +75,7 @@ def test_a_node_says_what_the_others_lost(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dying", [0, 1])
 def test_a_death_ends_the_learners_of_all_nodes(tmp_path: Path, dying: int) -> None:
     both = nodes(tmp_path, "--on-death", "end")
-    both[0].began("0.0", "1.0", "2.0")
-    pids = [pid for rank in range(3) for pid in both[0].pids(rank)]
+    pids = both[0].all_pids(3)
     both[0].kill(dying)
     status, _, err = both[0].ended()
     assert (status, both[1].ended()[0]) == (137, 137)
@@ -86,9 +84,8 @@ def test_a_death_ends_the_learners_of_all_nodes(tmp_path: Path, dying: int) -> N
     assert all_gone(*pids)
 
 
-def test_a_stop_of_all_nodes(tmp_path: Path) -> None:
-    both = nodes(tmp_path, what="save")
-    both[0].began("0.0", "1.0", "2.0")
+def test_a_stop_of_nodes_that_meet_at_an_address_of_ipv6(tmp_path: Path) -> None:
+    both = nodes(tmp_path, what="save", host="[::1]")
     for node in both:
         node.process.send_signal(signal.SIGUSR1)
     assert [node.ended()[0] for node in both] == [75, 75]
@@ -104,24 +101,20 @@ def alone(directory: Path, on_death: str) -> Launched:
 
 
 @pytest.mark.parametrize("on_death", ["continue", "end"])
-def test_ctrl_c_ends_a_node_that_waits_for_one_that_never_comes(
-    tmp_path: Path, on_death: str
+@pytest.mark.parametrize("ends", [130, 7])
+def test_a_node_that_waits_for_one_that_never_comes_can_end(
+    tmp_path: Path, on_death: str, ends: int
 ) -> None:
+    """By Ctrl-C, or when its learners fail."""
     run = alone(tmp_path, on_death)
-    run.process.send_signal(signal.SIGINT)
+    if ends == 130:
+        run.process.send_signal(signal.SIGINT)
+    else:
+        run.tell_end(ends)
     status, _, err = run.ended(30)
-    assert (status, err[-1]) == (130, "launch: stopped by Ctrl-C")
-
-
-@pytest.mark.parametrize("on_death", ["continue", "end"])
-def test_deaths_end_a_node_that_waits_for_one_that_never_comes(
-    tmp_path: Path, on_death: str
-) -> None:
-    run = alone(tmp_path, on_death)
-    run.tell_end(7)
-    status, _, err = run.ended(30)
-    assert status == 7
-    assert "the run failed: learner" in err[-1]
+    assert status == ends
+    said = "stopped by Ctrl-C" if ends == 130 else "the run failed: learner"
+    assert said in err[-1]
 
 
 def test_a_node_that_comes_late_is_awaited(tmp_path: Path) -> None:
@@ -129,7 +122,7 @@ def test_a_node_that_comes_late_is_awaited(tmp_path: Path) -> None:
     run.tell_end(0)
     run.reaped(0)
     run.reaped(1)
-    options = [str(word) for word in run.process.args[3:-2]]  # type: ignore[index]
+    options = options_of(run)
     options[options.index("--node_rank") + 1] = "1"
     second = Launched(tmp_path, *options)
     assert [node.ended()[0] for node in (second, run)] == [0, 0]
@@ -148,12 +141,10 @@ def test_nodes_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 def test_a_second_launcher_of_a_node_is_refused_and_disturbs_nobody(
     tmp_path: Path,
 ) -> None:
-    words = ("--nproc", "1,2", "--nnodes", "2", "--master", f"127.0.0.1:{free_port()}")
-    both = [Launched(tmp_path, *words, "--node_rank", str(node)) for node in (0, 1)]
-    both[0].began("0.0", "1.0", "2.0")
+    both = nodes(tmp_path)
     other = tmp_path / "other"
     other.mkdir()
-    status, _, err = Launched(other, *words, "--node_rank", "1").ended()
+    status, _, err = Launched(other, *options_of(both[1])).ended()
     assert (status, err) == (2, ["error: another launcher is node 1 of this run"])
     assert not list(other.iterdir()), "it has started no learner"
     both[0].tell_end()
@@ -162,12 +153,10 @@ def test_a_second_launcher_of_a_node_is_refused_and_disturbs_nobody(
 
 def test_a_lost_node_may_come_back(tmp_path: Path) -> None:
     first, second = nodes(tmp_path, "--on-death", "continue", "--restarts", "1")
-    first.began("0.0", "1.0", "2.0")
     lost = [pid for rank in (1, 2) for pid in first.pids(rank)]
     os.kill(second.process.pid, signal.SIGKILL)
     assert all_gone(*lost)
-    options = [str(word) for word in second.process.args[3:-2]]  # type: ignore[index]
-    again = Launched(tmp_path, *options)
+    again = Launched(tmp_path, *options_of(second))
     first.began("1.2", "2.2")
     first.tell_end()
     assert [node.ended()[0] for node in (again, first)] == [0, 0]
@@ -185,8 +174,6 @@ def test_silent_nodes(tmp_path: Path) -> None:
         folder.mkdir()
     first, second = nodes(folders[0], "--on-death", "continue")
     ends, lost = nodes(folders[1], "--on-death", "end")
-    for run in (first, ends):
-        run.began("0.0", "1.0", "2.0")
     [link] = second.helpers()
     os.kill(link, signal.SIGSTOP)
     lost.process.kill()

@@ -11,6 +11,7 @@ from espnet_distopt.distributed.slurm_step import Node, this_node
 from espnet_distopt.errors import InputError
 from espnet_distopt.launch.plan import Plan, make_plan, network_variables
 from espnet_distopt.launch.program import split
+from tests.refusal import error_of
 
 STEP = {
     "SLURM_PROCID": "1",
@@ -55,26 +56,19 @@ def outside_of_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLURM_PROCID", raising=False)
 
 
-def refused(words: str, capsys: pytest.CaptureFixture[str]) -> str:
-    with pytest.raises(SystemExit) as error:
-        main(words.split())
-    assert error.value.code == 2
-    [line] = capsys.readouterr().err.splitlines()
-    return line
-
-
 @pytest.mark.parametrize(("words", "message"), REFUSED)
 def test_refused_in_one_line(
     words: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert refused(words, capsys).startswith(f"error: {message}")
+    assert error_of(main, words.split(), capsys).startswith(message)
 
 
 @pytest.mark.processes
 def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         where = f"127.0.0.1:{other.getsockname()[1]}"
-        line = refused(f"--nproc 2 --master {where} true", capsys)
+        words = f"--nproc 2 --master {where} true".split()
+        line = error_of(main, words, capsys)
     assert f"the rendezvous store cannot listen at {where}: " in line
 
 

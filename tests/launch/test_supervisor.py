@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from espnet_distopt.errors import STOPPED
-from tests.launch.launched import HERE, Launched, all_gone
+from tests.launch.launched import HERE, Launched, all_gone, begun
 
 pytestmark = pytest.mark.processes
 CONTINUE = ("--on-death", "continue")
@@ -23,47 +23,44 @@ def variables(directory: Path, name: str) -> dict[str, str]:
     return found
 
 
-def test_the_variables_of_a_learner(tmp_path: Path) -> None:
-    run = Launched(tmp_path, "--nproc", "2", "--label", *END)
-    run.began("0.0", "1.0")
-    run.tell_end()
-    assert run.ended()[0] == 0
-    both = [variables(tmp_path, f"{rank}.0") for rank in (0, 1)]
-    assert [v["RANK"] for v in both] == [v["LOCAL_RANK"] for v in both] == ["0", "1"]
-    for each in both:
-        expected = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0"}
-        expected |= {"GROUP_WORLD_SIZE": "1", "OMP_NUM_THREADS": "1"}
-        expected |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "DISTOPT_LEARNERS": "2"}
-        expected |= {"TORCHELASTIC_RESTART_COUNT": "0", "MASTER_ADDR": "127.0.0.1"}
-        assert each.items() >= expected.items()
-    assert both[0]["MASTER_PORT"] == both[1]["MASTER_PORT"]
+SHARED = {"LOCAL_RANK": "0", "NCCL_SOCKET_IFNAME": "lo"}
 
 
-def test_learners_that_share_a_gpu_are_told_so(tmp_path: Path) -> None:
-    run = Launched(tmp_path, "--nproc", "2", "--share-gpu", *END)
-    run.began("0.0", "1.0")
-    run.tell_end()
-    assert run.ended()[0] == 0
-    both = [variables(tmp_path, f"{rank}.0") for rank in (0, 1)]
-    assert [v["LOCAL_RANK"] for v in both] == ["0", "0"]
-    assert [v["NCCL_HOSTID"] for v in both] == ["learner0", "learner1"]
-    assert {v["NCCL_SOCKET_IFNAME"] for v in both} == {"lo"}
-
-
-def test_labelled_output_and_no_child_of_a_learner_is_left(tmp_path: Path) -> None:
-    run = Launched(tmp_path, "--nproc", "2", "--label", *END)
-    run.began("0.0", "1.0")
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [
+        ("--label", [{"LOCAL_RANK": "0"}, {"LOCAL_RANK": "1"}]),
+        (
+            "--share-gpu",
+            [SHARED | {"NCCL_HOSTID": f"learner{rank}"} for rank in (0, 1)],
+        ),
+    ],
+)
+def test_a_learner_has_its_variables_and_leaves_no_child(
+    tmp_path: Path, option: str, expected: list[dict[str, str]]
+) -> None:
+    run = begun(tmp_path, 2, option, *END)
     children = [run.pids(rank)[1] for rank in (0, 1)]
     run.tell_end()
     status, out, err = run.ended()
     assert (status, err) == (0, [])
-    assert sorted(out) == ["0: worker 0 listens", "1: worker 1 listens"]
+    labels = ["0: ", "1: "] if option == "--label" else ["", ""]
+    says = [f"{label}worker {rank} listens" for rank, label in enumerate(labels)]
+    assert sorted(out) == says
     assert all_gone(*children)
+    both = [variables(tmp_path, f"{rank}.0") for rank in (0, 1)]
+    for rank, (each, own) in enumerate(zip(both, expected, strict=True)):
+        own |= {"RANK": str(rank), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+        own |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "DISTOPT_LEARNERS": "2"}
+        own |= {"TORCHELASTIC_RESTART_COUNT": "0", "MASTER_ADDR": "127.0.0.1"}
+        if option == "--label":
+            own |= {"LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1"}
+        assert each.items() >= own.items()
+    assert both[0]["MASTER_PORT"] == both[1]["MASTER_PORT"]
 
 
 def test_a_slow_learner_is_stopped_and_continued(tmp_path: Path) -> None:
-    run = Launched(tmp_path, "--nproc", "2", "--slow", "1:4", *CONTINUE)
-    run.began("0.0", "1.0")
+    run = begun(tmp_path, 2, "--slow", "1:4", *CONTINUE)
     seen: tuple[set[str], set[str]] = set(), set()
 
     def both_states_were_seen() -> bool:
@@ -78,20 +75,6 @@ def test_a_slow_learner_is_stopped_and_continued(tmp_path: Path) -> None:
     assert run.ended()[0] == 0
 
 
-def test_a_death_ends_the_others(tmp_path: Path) -> None:
-    run = Launched(tmp_path, "--nproc", "3", *END, what="deaf")
-    run.began("0.0", "1.0", "2.0")
-    pids = [pid for rank in range(3) for pid in run.pids(rank)]
-    run.kill(1)
-    status, _, err = run.ended()
-    assert status == 137
-    assert err == [
-        f"launch: learner 1 on {HOST} was killed by SIGKILL: the others are ended",
-        f"launch: the run failed: learner 1 on {HOST} was killed by SIGKILL",
-    ]
-    assert all_gone(*pids)
-
-
 def test_a_death_just_after_the_word_that_the_others_survive(tmp_path: Path) -> None:
     """The launcher looks into the store twice a second, and once more for a death."""
     run = Launched(tmp_path, "--nproc", "2", program=str(HERE / "survives.py"))
@@ -102,8 +85,7 @@ def test_a_death_just_after_the_word_that_the_others_survive(tmp_path: Path) -> 
 
 
 def test_the_others_go_on(tmp_path: Path) -> None:
-    run = Launched(tmp_path, "--nproc", "3", *CONTINUE)
-    run.began("0.0", "1.0", "2.0")
+    run = begun(tmp_path, 3, *CONTINUE)
     run.kill(0)
     run.kill(1, signal.SIGSEGV)
     assert all_gone(*run.pids(0), *run.pids(1))
@@ -121,25 +103,37 @@ def test_the_others_go_on(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("failed", [5, 255])
-def test_no_other_goes_on_when_a_program_fails(tmp_path: Path, failed: int) -> None:
-    """It has not been lost: what it has met, the others may have met unnoticed."""
-    run = Launched(tmp_path, "--nproc", "3", *CONTINUE)
-    run.began("0.0", "1.0", "2.0")
-    pids = [pid for rank in range(3) for pid in run.pids(rank)]
-    run.tell_end(failed, rank=1)
+@pytest.mark.parametrize(
+    ("on_death", "failed", "how"),
+    [
+        (END, 137, "was killed by SIGKILL"),
+        # It has not been lost: what it has met, the others may have met unnoticed.
+        (CONTINUE, 5, "ended with status 5"),
+        (CONTINUE, 255, "ended with status 255"),
+    ],
+)
+def test_all_others_are_ended(
+    tmp_path: Path, on_death: tuple[str, ...], failed: int, how: str
+) -> None:
+    # SIGTERM does not end the others of one that was killed.
+    deaf = "deaf" if on_death == END else ""
+    run = begun(tmp_path, 3, *on_death, what=deaf)
+    pids = run.all_pids(3)
+    if failed == 137:
+        run.kill(1)
+    else:
+        run.tell_end(failed, rank=1)
     status, _, err = run.ended()
     assert status == failed
     assert err == [
-        f"launch: learner 1 on {HOST} ended with status {failed}: the others are ended",
-        f"launch: the run failed: learner 1 on {HOST} ended with status {failed}",
+        f"launch: learner 1 on {HOST} {how}: the others are ended",
+        f"launch: the run failed: learner 1 on {HOST} {how}",
     ]
     assert all_gone(*pids)
 
 
 def test_a_failure_is_none_of_a_run_that_was_stopped_well(tmp_path: Path) -> None:
-    run = Launched(tmp_path, "--nproc", "2", *CONTINUE, what="deaf")
-    run.began("0.0", "1.0")
+    run = begun(tmp_path, 2, *CONTINUE, what="deaf")
     run.process.send_signal(signal.SIGTERM)
     run.tell_end(3, rank=1)
     run.reaped(1)
@@ -150,8 +144,7 @@ def test_a_failure_is_none_of_a_run_that_was_stopped_well(tmp_path: Path) -> Non
 
 
 def test_a_replacement_that_refuses_to_join_is_lost(tmp_path: Path) -> None:
-    run = Launched(tmp_path, "--nproc", "2", *CONTINUE, "--restarts", "5")
-    run.began("0.0", "1.0")
+    run = begun(tmp_path, 2, *CONTINUE, "--restarts", "5")
     run.kill(1)
     run.began("1.1")
     run.tell_end(2, rank=1)
@@ -182,8 +175,7 @@ def test_a_dead_learner_is_replaced_so_many_times(tmp_path: Path) -> None:
 
 
 def test_what_refuses_its_input_is_not_started_again(tmp_path: Path) -> None:
-    run = Launched(tmp_path, "--nproc", "2", *CONTINUE, "--restarts", "5")
-    run.began("0.0", "1.0")
+    run = begun(tmp_path, 2, *CONTINUE, "--restarts", "5")
     run.tell_end(2)
     status, _, err = run.ended()
     assert status == 2
@@ -193,8 +185,7 @@ def test_what_refuses_its_input_is_not_started_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("status", [0, STOPPED])
 def test_none_is_started_again_when_one_has_ended(tmp_path: Path, status: int) -> None:
-    run = Launched(tmp_path, "--nproc", "3", *CONTINUE, "--restarts", "5")
-    run.began("0.0", "1.0", "2.0")
+    run = begun(tmp_path, 3, *CONTINUE, "--restarts", "5")
     run.tell_end(status, rank=0)
     run.reaped(0)
     run.kill(1)
@@ -205,8 +196,7 @@ def test_none_is_started_again_when_one_has_ended(tmp_path: Path, status: int) -
 
 
 def test_when_all_are_lost_the_first_one_counts(tmp_path: Path) -> None:
-    run = Launched(tmp_path, "--nproc", "2", *CONTINUE)
-    run.began("0.0", "1.0")
+    run = begun(tmp_path, 2, *CONTINUE)
     run.kill(1, signal.SIGSEGV)
     run.reaped(1)
     run.kill(0)
@@ -228,8 +218,7 @@ def test_when_all_are_lost_the_first_one_counts(tmp_path: Path) -> None:
 def test_a_stop_is_forwarded(
     tmp_path: Path, number: signal.Signals, heard: str
 ) -> None:
-    run = Launched(tmp_path, "--nproc", "2", "--restarts", "3", what="save")
-    run.began("0.0", "1.0")
+    run = begun(tmp_path, 2, "--restarts", "3", what="save")
     run.process.send_signal(number)
     status, out, err = run.ended()
     assert (status, err) == (75, [])
@@ -257,13 +246,8 @@ STEP = {"SLURM_PROCID": "0", "SLURM_STEP_TASKS_PER_NODE": "1"}
 def test_only_slurm_limits_the_time_of_a_stop_in_its_step(
     tmp_path: Path, variables: dict[str, str]
 ) -> None:
-    run = Launched(
-        *(tmp_path, "--nproc", "2"),
-        what="deaf",
-        launcher=("-c", IMPATIENT),
-        variables=variables,
-    )
-    run.began("0.0", "1.0")
+    how = {"launcher": ("-c", IMPATIENT), "variables": variables}
+    run = begun(tmp_path, 2, what="deaf", **how)
     run.process.send_signal(signal.SIGTERM)
     if variables:
         with pytest.raises(subprocess.TimeoutExpired):  # It looks every 0.5 s.
@@ -272,20 +256,9 @@ def test_only_slurm_limits_the_time_of_a_stop_in_its_step(
     assert run.ended()[0] == (STOPPED if variables else 137)
 
 
-@pytest.mark.parametrize("on_death", ["continue", "end"])
-def test_learners_that_stop_by_themselves(tmp_path: Path, on_death: str) -> None:
-    run = Launched(tmp_path, "--nproc", "2", "--on-death", on_death)
-    run.began("0.0", "1.0")
-    run.tell_end(75, rank=1)
-    run.reaped(1)
-    run.tell_end(75)
-    assert run.ended()[::2] == (75, [])
-
-
 def test_ctrl_c_ends_all(tmp_path: Path) -> None:
-    run = Launched(tmp_path, "--nproc", "2")
-    run.began("0.0", "1.0")
-    pids = [pid for rank in range(2) for pid in run.pids(rank)]
+    run = begun(tmp_path, 2)
+    pids = run.all_pids(2)
     os.killpg(run.process.pid, signal.SIGINT)  # as a terminal does
     status, _, err = run.ended()
     assert status == 130
@@ -294,9 +267,8 @@ def test_ctrl_c_ends_all(tmp_path: Path) -> None:
 
 
 def test_nothing_outlives_a_killed_launcher(tmp_path: Path) -> None:
-    run = Launched(tmp_path, "--nproc", "2", what="deaf")
-    run.began("0.0", "1.0")
-    pids = [pid for rank in range(2) for pid in run.pids(rank)]
+    run = begun(tmp_path, 2, what="deaf")
+    pids = run.all_pids(2)
     helpers = run.helpers()
     assert len(helpers) == 1
     run.process.kill()
@@ -308,9 +280,8 @@ def test_nothing_outlives_a_killed_launcher(tmp_path: Path) -> None:
 def test_the_death_of_the_store_ends_all(
     tmp_path: Path, on_death: tuple[str, ...]
 ) -> None:
-    run = Launched(tmp_path, "--nproc", "2", *on_death, "--restarts", "3")
-    run.began("0.0", "1.0")
-    pids = [pid for rank in range(2) for pid in run.pids(rank)]
+    run = begun(tmp_path, 2, *on_death, "--restarts", "3")
+    pids = run.all_pids(2)
     [store] = run.helpers()
     os.kill(store, signal.SIGKILL)
     status, _, err = run.ended()

@@ -2,11 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,44 +10,15 @@ import torch
 from espnet_distopt.bin import status
 from espnet_distopt.monitoring.experiment import Experiment
 from tests.espnet.toy import arguments, write_toy_data
-from tests.launch.launched import environment
+from tests.launch.launched import Launched
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(900)]
 
 
-def start(options: list[str], log: Path, *more: str) -> subprocess.Popen[bytes]:
-    launch = [sys.executable, "-m", "espnet_distopt.bin.launch", "--nproc", "2", *more]
-    with log.open("ab") as file:
-        return subprocess.Popen(
-            [*launch, "-m", "espnet_distopt.bin.asr_train", *options],
-            stdout=file,
-            stderr=file,
-            env=environment(),
-        )
-
-
-@contextmanager
-def killed_at_the_end(process: subprocess.Popen[bytes]) -> Generator[None, None, None]:
-    """Kill a launcher that still runs at the end, and so its learners."""
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
-
-
-def until_exists(path: Path, process: subprocess.Popen[bytes], log: Path) -> None:
-    until(path.exists, process, log)
-
-
-def until(
-    what: Callable[[], bool], process: subprocess.Popen[bytes], log: Path
-) -> None:
-    deadline = time.monotonic() + 300
-    while not what():
-        assert process.poll() is None, log.read_text()[-3000:]
-        assert time.monotonic() < deadline, log.read_text()[-3000:]
-        time.sleep(0.1)
+def start(tmp_path: Path, options: list[str], *more: str) -> Launched:
+    command = ["-m", "espnet_distopt.bin.asr_train", *options]
+    more = ("--nproc", "2", "--label", *more)
+    return Launched(tmp_path, *more, command=command, log=tmp_path / "log")
 
 
 def has_joined(exp: Path, rank: int) -> bool:
@@ -71,20 +37,16 @@ def test_adpsgd_goes_on_with_a_replacement_of_a_killed_learner(
     write_toy_data(tmp_path)
     exp, log = tmp_path / "exp", tmp_path / "log"
     options = arguments(tmp_path, exp, "--distopt", "adpsgd")
-    more = ("--nproc", "3", "--restarts", "1", "--label")
-    run = start([*options, "--max_epoch", "100000"], log, *more)
-    with killed_at_the_end(run):
-        until_exists(exp / "checkpoint.pth", run, log)
-        [process] = learners(run.pid, victim)
-        os.kill(process, signal.SIGKILL)
-        until(
-            lambda: f"learner {victim} has joined again (restart 1)" in log.read_text(),
-            run,
-            log,
-        )
-        until(lambda: has_joined(exp, victim), run, log)
-        run.send_signal(signal.SIGUSR1)
-        assert run.wait(300) == 75, log.read_text()[-3000:]
+    more = ("--nproc", "3", "--restarts", "1")
+    run = start(tmp_path, [*options, "--max_epoch", "100000"], *more)
+    run.until((exp / "checkpoint.pth").exists)
+    [process] = learners(run.process.pid, victim)
+    os.kill(process, signal.SIGKILL)
+    again = f"learner {victim} has joined again (restart 1)"
+    run.until(lambda: again in log.read_text())
+    run.until(lambda: has_joined(exp, victim))
+    run.process.send_signal(signal.SIGUSR1)
+    assert run.process.wait(300) == 75, run.logged()
     said = log.read_text()
     assert f"though not with all learners: replaced: learner {victim} (1 times)" in said
     noticed = said.count(f"WARNING: learner {victim} has died: ")
@@ -94,27 +56,24 @@ def test_adpsgd_goes_on_with_a_replacement_of_a_killed_learner(
     shown = capsys.readouterr().out
     assert "stopped: saved after" in shown and f"learner {victim} joined" in shown
     done = torch.load(exp / "checkpoint.pth", weights_only=False)["reporter"]["epoch"]
-    again = start([*options, "--max_epoch", str(done + 1)], log, *more)
-    with killed_at_the_end(again):
-        assert again.wait(400) == 0, log.read_text()[-3000:]
+    resumed = start(tmp_path, [*options, "--max_epoch", str(done + 1)], *more)
+    assert resumed.process.wait(400) == 0, resumed.logged()
     assert "the epoch is repeated" not in log.read_text()
     assert (exp / f"{done + 1}epoch.pth").exists()
 
 
 def test_allreduce_ends_when_a_learner_dies(tmp_path: Path) -> None:
     write_toy_data(tmp_path)
-    exp, log = tmp_path / "exp", tmp_path / "log"
+    exp = tmp_path / "exp"
     options = arguments(tmp_path, exp, "--distopt", "allreduce")
-    more = ("--restarts", "2", "--label")
-    endless = start([*options, "--max_epoch", "100000"], log, *more)
-    with killed_at_the_end(endless):
-        until_exists(exp / "checkpoint.pth", endless, log)
-        [victim] = learners(endless.pid, rank=0)
-        os.kill(victim, signal.SIGKILL)
-        assert endless.wait(200) == 137
-    said = log.read_text()
+    endless = start(tmp_path, [*options, "--max_epoch", "100000"], "--restarts", "2")
+    endless.until((exp / "checkpoint.pth").exists)
+    [victim] = learners(endless.process.pid, rank=0)
+    os.kill(victim, signal.SIGKILL)
+    assert endless.process.wait(200) == 137
+    said = (tmp_path / "log").read_text()
     assert "was killed by SIGKILL: the others are ended" in said
-    assert not learners(endless.pid, rank=0) and not learners(endless.pid, rank=1)
+    assert not any(learners(endless.process.pid, rank) for rank in (0, 1))
 
 
 def learners(launcher: int, rank: int) -> list[int]:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from espnet_distopt.launch.verdict import Life, Verdict, judge
+from espnet_distopt.launch.plan import Plan
+from espnet_distopt.launch.verdict import Ends, Life, Verdict, judge
 
 WELL, STOPPED = Life(0, "a", 0), Life(1, "a", 75)
 LOST, LATER = Life(2, "b", 137, lost=True, ended=1), Life(3, "b", 1, lost=True, ended=2)
@@ -68,3 +69,35 @@ def test_ctrl_c_says_whether_all_have_saved() -> None:
     assert judge([STOPPED, STOPPED, lost], interrupted=True) == saved
     killed = Life(1, "a", 137)
     assert judge([STOPPED, killed], interrupted=True).text == "stopped by Ctrl-C"
+
+
+def ends() -> Ends:
+    """Those of three nodes, of which node 0 has ended."""
+    found = Ends(Plan((1, 2, 1), 0, "127.0.0.1", 1, "a"))
+    assert not found.are_all(none_comes=True)
+    found.note(0, [Life(0, "a", 0)])
+    return found
+
+
+def test_a_node_that_has_not_come_is_awaited_unless_none_comes_any_more() -> None:
+    found = ends()
+    assert not found.are_all(none_comes=False)
+    assert found.are_all(none_comes=True)
+    found.note_look(1)
+    assert not found.are_all(none_comes=True)
+    found.note(1, [Life(1, "b", 0), Life(2, "b", 0)])
+    assert found.are_all(none_comes=True)
+    assert not found.are_all(none_comes=False)
+
+
+def test_a_node_that_comes_back_is_not_lost() -> None:
+    found = ends()
+    assert not found.note_look(1)
+    found.note(2, [Life(3, "c", 0)])
+    assert found.lose(1).rank == 1
+    assert [life.lost for life in found.lives] == [False, True, True, False]
+    assert found.are_all(none_comes=False)
+    assert found.note_look(1)
+    assert not found.are_all(none_comes=True)
+    assert [life.rank for life in found.lives] == [0, 3]
+    assert not found.note_look(1)

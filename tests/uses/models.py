@@ -19,11 +19,11 @@ from tests.uses.use import GRADIENTS, Turn, Use, others, refused
 class Compiled(Use):
     title = "`torch.compile`"
 
-    def loss(self, turn: Turn, number: int = 0) -> Tensor:
+    def output(self, turn: Turn, x: Tensor) -> Tensor:
         if not hasattr(self, "compiled"):
             self.compiled = torch.compile(self.model, backend="eager")
-        x, y = turn.batch(number)
-        return (self.compiled(x) - y).square().mean()
+        output: Tensor = self.compiled(x)
+        return output
 
 
 class CompiledFirst(Use):
@@ -95,10 +95,7 @@ class Ema(Use):
         self.expected: list[Tensor] = []
 
     def step(self, turn: Turn) -> None:
-        self.optimizer.zero_grad()
-        turn.backward(self.loss(turn))
-        self.optimizer.step()
-        turn.stepped()
+        super().step(turn)
         self.follow()
         if turn.k in (4, 8):
             own = [p.detach().clone() for p in self.model.parameters()]
@@ -271,22 +268,3 @@ class Again(Use):
         if turn.k == 6:
             turn.reopen()
         super().step(turn)
-
-
-ROWS: list[type[Use]] = [
-    Compiled,
-    CompiledFirst,
-    Rnn,
-    BatchNorm,
-    SyncBatchNorm,
-    Parametrized,
-    Ema,
-    Copies,
-    Ddp,
-    Fsdp,
-    Moved,
-    ModelLoaded,
-    Restarted,
-    Gan,
-    Again,
-]

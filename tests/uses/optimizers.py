@@ -5,18 +5,8 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
-from torch.optim import (
-    LBFGS,
-    SGD,
-    Adagrad,
-    Adam,
-    NAdam,
-    Optimizer,
-    RAdam,
-    RMSprop,
-    Rprop,
-)
+from torch import nn
+from torch.optim import LBFGS, SGD, Adam, Optimizer
 
 from espnet_distopt.optimizers.lamb import Lamb
 from tests.uses.use import GRADIENTS, MOMENTS, ONE_PASS, Turn, Use, refused
@@ -31,134 +21,52 @@ def unknown(name: str) -> dict[str, str]:
 
 class Momentum(Use):
     title = "SGD with momentum"
-
-    def optimize(self, model: nn.Module) -> Optimizer:
-        return SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True)
+    made = SGD, {"lr": 0.05, "momentum": 0.9, "nesterov": True}
 
 
 class Foreach(Use):
     title = "`foreach=True`"
-
-    def optimize(self, model: nn.Module) -> Optimizer:
-        return Adam(model.parameters(), lr=0.01, foreach=True)
+    made = Adam, {"lr": 0.01, "foreach": True}
 
 
 class Fused(Use):
     title = "`fused=True`"
-
-    def optimize(self, model: nn.Module) -> Optimizer:
-        return Adam(model.parameters(), lr=0.01, fused=True)
+    made = Adam, {"lr": 0.01, "fused": True}
 
 
 class Amsgrad(Use):
     title = "Adam with `amsgrad=True`"
     note = LOCAL
     refused = refused("amsgrad: false", MOMENTS)
-
-    def optimize(self, model: nn.Module) -> Optimizer:
-        return Adam(model.parameters(), lr=0.01, amsgrad=True)
+    made = Adam, {"lr": 0.01, "amsgrad": True}
 
 
-class TheNAdam(Use):
-    title = "NAdam"
-    note = LOCAL
-    refused = unknown("NAdam")
-
-    def optimize(self, model: nn.Module) -> Optimizer:
-        return NAdam(model.parameters(), lr=0.01, weight_decay=0.1)
-
-
-class TheRAdam(Use):
-    title = "RAdam"
-    note = LOCAL
-    refused = unknown("RAdam")
-
-    def optimize(self, model: nn.Module) -> Optimizer:
-        return RAdam(model.parameters(), lr=0.01)
+def row(name: str, title: str = "", **options: Any) -> type[Use]:
+    """Return the row of an optimizer that only some algorithms can handle."""
+    kind = {"Lamb": Lamb}.get(name) or getattr(torch.optim, name, None)
+    found = {"note": LOCAL, "refused": unknown(name), "known": kind is not None}
+    found |= {"title": title or name, "made": (kind, options), "__module__": __name__}
+    return type(f"The{name}", (Use,), found)
 
 
-class TheMuon(Use):
-    title = "Muon"
-    known = hasattr(torch.optim, "Muon")  # Torch has it since 2.9.
-    note = LOCAL
-    refused = unknown("Muon")
+TheNAdam = row("NAdam", lr=0.01, weight_decay=0.1)
+TheRAdam = row("RAdam", lr=0.01)
 
+
+class TheMuon(row("Muon", lr=0.02)):  # type: ignore[misc]
     def net(self) -> nn.Module:
         first, last = nn.Linear(3, 4, bias=False), nn.Linear(4, 2, bias=False)
         return nn.Sequential(first, nn.Tanh(), last)
 
-    def optimize(self, model: nn.Module) -> Optimizer:
-        return torch.optim.Muon(model.parameters(), lr=0.02)
+
+TheAdafactor = row("Adafactor", lr=0.05)
+TheRprop = row("Rprop", lr=0.01)
+TheAdagrad = row("Adagrad", lr=0.03)
+TheRMSprop = row("RMSprop", lr=0.005)
+TheLamb = row("Lamb", "LAMB (`espnet_distopt.optimizers.lamb`)", lr=0.02)
 
 
-class TheAdafactor(Use):
-    title = "Adafactor"
-    known = hasattr(torch.optim, "Adafactor")  # Torch has it since 2.5.
-    note = LOCAL
-    refused = unknown("Adafactor")
-
-    def optimize(self, model: nn.Module) -> Optimizer:
-        return torch.optim.Adafactor(model.parameters(), lr=0.05)
-
-
-class TheRprop(Use):
-    title = "Rprop"
-    note = LOCAL
-    refused = unknown("Rprop")
-
-    def optimize(self, model: nn.Module) -> Optimizer:
-        return Rprop(model.parameters(), lr=0.01)
-
-
-class TheAdagrad(Use):
-    title = "Adagrad"
-    note = LOCAL
-    refused = unknown("Adagrad")
-
-    def optimize(self, model: nn.Module) -> Optimizer:
-        return Adagrad(model.parameters(), lr=0.03)
-
-
-class TheRMSprop(Use):
-    title = "RMSprop"
-    note = LOCAL
-    refused = unknown("RMSprop")
-
-    def optimize(self, model: nn.Module) -> Optimizer:
-        return RMSprop(model.parameters(), lr=0.005)
-
-
-class TheLamb(Use):
-    title = "LAMB (`espnet_distopt.optimizers.lamb`)"
-    note = LOCAL
-    refused = unknown("Lamb")
-
-    def optimize(self, model: nn.Module) -> Optimizer:
-        return Lamb(model.parameters(), lr=0.02)
-
-
-class TheLBFGS(Use):
-    title = "LBFGS, which evaluates a closure as often as it likes"
-    note = "Where gradients are averaged, learners would wait for each other in vain."
-    refused = unknown("LBFGS") | refused("LBFGS", GRADIENTS)
-
-    def optimize(self, model: nn.Module) -> Optimizer:
-        return LBFGS(model.parameters(), lr=0.1, max_iter=3)
-
-    def step(self, turn: Turn) -> None:
-        def closure() -> Tensor:
-            self.optimizer.zero_grad()
-            loss = self.loss(turn)
-            turn.backward(loss)
-            return loss
-
-        self.optimizer.step(closure)
-        turn.stepped()
-
-
-class Closure(Use):
-    title = "an optimizer's `step(closure)`"
-
+class Closed(Use):
     def step(self, turn: Turn) -> None:
         def closure() -> float:
             self.optimizer.zero_grad()
@@ -168,6 +76,17 @@ class Closure(Use):
 
         self.optimizer.step(closure)
         turn.stepped()
+
+
+class TheLBFGS(Closed):
+    title = "LBFGS, which evaluates a closure as often as it likes"
+    note = "Where gradients are averaged, learners would wait for each other in vain."
+    refused = unknown("LBFGS") | refused("LBFGS", GRADIENTS)
+    made = LBFGS, {"lr": 0.1, "max_iter": 3}
+
+
+class Closure(Closed):
+    title = "an optimizer's `step(closure)`"
 
 
 class SamOptimizer(Optimizer):
@@ -201,9 +120,7 @@ class SamItself(Use):
     title = "SAM as an optimizer that is never asked for a `step`"
     note = "Give `bmuf`, `bmuf_adam` and `slowmo` the base optimizer."
     refused = unknown("SamOptimizer") | ONE_PASS
-
-    def optimize(self, model: nn.Module) -> Optimizer:
-        return SamOptimizer(model.parameters(), Adam)
+    made = SamOptimizer, {"base": Adam}
 
     def step(self, turn: Turn) -> None:
         assert isinstance(self.optimizer, SamOptimizer)
@@ -256,25 +173,3 @@ class TwoSessions(SecondOptimizer):
     def step(self, turn: Turn) -> None:
         super().step(turn)
         turn.stepped(1)
-
-
-ROWS: list[type[Use]] = [
-    Momentum,
-    Foreach,
-    Fused,
-    Amsgrad,
-    TheNAdam,
-    TheRAdam,
-    TheMuon,
-    TheAdafactor,
-    TheRprop,
-    TheAdagrad,
-    TheRMSprop,
-    TheLamb,
-    TheLBFGS,
-    Closure,
-    SamItself,
-    StateLoaded,
-    SecondOptimizer,
-    TwoSessions,
-]

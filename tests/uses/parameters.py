@@ -68,6 +68,17 @@ class Unfrozen(Use):
         super().step(turn)
 
 
+class FrozenLater(Use):
+    title = "parameters frozen later"
+    note = "`allreduce` leaves them where they are; with others, begin a new session."
+    refused = refused(r"0\.weight", others("allreduce"))
+
+    def step(self, turn: Turn) -> None:
+        if turn.k == 4:
+            next(self.model.children()).requires_grad_(False)
+        super().step(turn)
+
+
 class Adapted(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -92,17 +103,6 @@ class LateGroup(Use):
         if turn.k == 4:
             self.model.adapter = nn.Linear(3, 2)
             self.optimizer.add_param_group({"params": self.model.adapter.parameters()})
-        super().step(turn)
-
-
-class FrozenLater(Use):
-    title = "parameters frozen later"
-    note = "`allreduce` leaves them where they are; with others, begin a new session."
-    refused = refused(r"0\.weight", others("allreduce"))
-
-    def step(self, turn: Turn) -> None:
-        if turn.k == 4:
-            next(self.model.children()).requires_grad_(False)
         super().step(turn)
 
 
@@ -158,24 +158,20 @@ class HalfAdam(Use):
     def net(self) -> nn.Module:
         return super().net().half()
 
-    def loss(self, turn: Turn, number: int = 0) -> Tensor:
-        x, y = turn.batch(number)
-        return (self.model(x.half()) - y).square().mean()
+    def output(self, turn: Turn, x: Tensor) -> Tensor:
+        return super().output(turn, x.half())
 
 
 class HalfSgd(Use):
     title = "bfloat16 parameters with SGD"
     rounding = 0.05
+    made = SGD, {"lr": 0.3}
 
     def net(self) -> nn.Module:
         return super().net().bfloat16()
 
-    def optimize(self, model: nn.Module) -> Optimizer:
-        return SGD(model.parameters(), lr=0.3)
-
-    def loss(self, turn: Turn, number: int = 0) -> Tensor:
-        x, y = turn.batch(number)
-        return (self.model(x.bfloat16()) - y).square().mean()
+    def output(self, turn: Turn, x: Tensor) -> Tensor:
+        return super().output(turn, x.bfloat16())
 
 
 class Words(nn.Module):
@@ -194,12 +190,10 @@ class Sparse(Use):
     title = "sparse gradients (`Embedding(sparse=True)`)"
     note = "Use `sparse=False` where gradients are averaged."
     refused = refused("(?i)sparse", GRADIENTS)
+    made = SGD, {"lr": 0.1}
 
     def net(self) -> nn.Module:
         return Words()
-
-    def optimize(self, model: nn.Module) -> Optimizer:
-        return SGD(model.parameters(), lr=0.1)
 
 
 class Branches(nn.Module):
@@ -219,9 +213,9 @@ class Branch(Use):
     def net(self) -> nn.Module:
         return Branches()
 
-    def loss(self, turn: Turn, number: int = 0) -> Tensor:
-        x, y = turn.batch(number)
-        return (self.model(x, (turn.k + turn.rank) % 3 == 0) - y).square().mean()
+    def output(self, turn: Turn, x: Tensor) -> Tensor:
+        output: Tensor = self.model(x, (turn.k + turn.rank) % 3 == 0)
+        return output
 
 
 class OddShapes(Use):
@@ -282,26 +276,3 @@ class Unequal(Use):
 
     def net(self) -> nn.Module:
         return nn.Sequential(nn.Linear(3, 4 + self.rank), nn.Linear(4 + self.rank, 2))
-
-
-ROWS: list[type[Use]] = [
-    Plain,
-    Groups,
-    TiedModules,
-    TiedByData,
-    Frozen,
-    Unfrozen,
-    FrozenLater,
-    LateGroup,
-    MixedTypes,
-    Complex,
-    RealViews,
-    HalfAdam,
-    HalfSgd,
-    Sparse,
-    Branch,
-    OddShapes,
-    Buffers,
-    SparseBuffer,
-    Unequal,
-]

@@ -1,7 +1,6 @@
 """The module has the rows about schedulers of the learning rate."""
 
-from torch import nn
-from torch.optim import SGD, Adam, Optimizer
+from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import (
     LambdaLR,
     LRScheduler,
@@ -14,12 +13,11 @@ from tests.uses.use import STEPS, Turn, Use
 
 
 class Scheduled(Use):
+    made = SGD, {"lr": 0.05, "momentum": 0.9}
+
     def __init__(self, rank: int) -> None:
         super().__init__(rank)
         self.scheduler = self.schedule()
-
-    def optimize(self, model: nn.Module) -> Optimizer:
-        return SGD(model.parameters(), lr=0.05, momentum=0.9)
 
     def schedule(self) -> LRScheduler:
         return StepLR(self.optimizer, 4, gamma=0.3)
@@ -35,9 +33,7 @@ class Steps(Scheduled):
 
 class OneCycle(Scheduled):
     title = "scheduler `OneCycleLR`, which changes `beta1` too"
-
-    def optimize(self, model: nn.Module) -> Optimizer:
-        return Adam(model.parameters(), lr=0.05)
+    made = Adam, {"lr": 0.05}
 
     def schedule(self) -> LRScheduler:
         return OneCycleLR(self.optimizer, max_lr=0.05, total_steps=STEPS + 1)
@@ -63,6 +59,3 @@ class Plateau(Use):
         if turn.k % 4 == 3:
             loss = float(turn.k)  # The loss never falls.
             self.scheduler.step(turn.session.mean(loss) if turn.session else loss)
-
-
-ROWS: list[type[Use]] = [Steps, OneCycle, Warmup, Plateau]

@@ -17,12 +17,9 @@ class Accumulation(Use):
     )
     refused = ONE_PASS
 
-    def step(self, turn: Turn) -> None:
-        self.optimizer.zero_grad()
+    def fill(self, turn: Turn) -> None:
         for number in range(3):
             turn.backward(self.loss(turn, number) / 3)
-        self.optimizer.step()
-        turn.stepped()
 
 
 class ZerosKept(Use):
@@ -54,10 +51,10 @@ class Scaler(Use):
 
     def step(self, turn: Turn) -> None:
         self.optimizer.zero_grad()
-        loss = self.loss(turn)
+        loss = self.scaler.scale(self.loss(turn))
         if turn.k == 4 + turn.rank:
             loss = loss * float("inf")
-        turn.backward(self.scaler.scale(loss))
+        self.backward(turn, loss)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         turn.stepped()
@@ -68,9 +65,7 @@ class Scaler(Use):
 
 class FusedScaler(Scaler):
     title = "`GradScaler` with a fused optimizer, which skips by itself"
-
-    def optimize(self, model: nn.Module) -> Optimizer:
-        return Adam(model.parameters(), lr=0.01, fused=True)
+    made = Adam, {"lr": 0.01, "fused": True}
 
 
 class Given(Use):
@@ -81,58 +76,34 @@ class Given(Use):
         "the step."
     )
 
-    def fill(self, turn: Turn, loss: Tensor) -> None:
+    def give(self, turn: Turn, loss: Tensor) -> None:
         parameters = list(self.model.parameters())
         found = torch.autograd.grad(loss, parameters, retain_graph=True)
         for p, gradient in zip(parameters, found, strict=True):
             p.grad = gradient
 
-    def step(self, turn: Turn) -> None:
-        self.optimizer.zero_grad()
-        loss = self.loss(turn)
-
-        def fill() -> None:
-            self.fill(turn, loss)
+    def backward(self, turn: Turn, loss: Tensor) -> None:
+        def by() -> None:
+            self.give(turn, loss)
             turn.average()
 
-        turn.backward(loss, by=fill)
+        turn.backward(loss, by=by)
+
+    def fill(self, turn: Turn) -> None:
+        super().fill(turn)
         nn.utils.clip_grad_norm_(self.model.parameters(), 0.3)
-        self.optimizer.step()
-        turn.stepped()
 
 
-class ScaledGiven(Given):
+class ScaledGiven(Given, Scaler):
     title = "the same, times the scale of a `GradScaler`"
     note = "All learners skip a step that is not finite on one of them."
-
-    def __init__(self, rank: int) -> None:
-        super().__init__(rank)
-        self.scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
-
-    def step(self, turn: Turn) -> None:
-        self.optimizer.zero_grad()
-        loss = self.scaler.scale(self.loss(turn))
-        if turn.k == 4 + turn.rank:
-            loss = loss * float("inf")
-
-        def fill() -> None:
-            self.fill(turn, loss)
-            turn.average()
-
-        turn.backward(loss, by=fill)
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-        turn.stepped()
-
-    def skipped(self, column: str) -> int:
-        return Scaler.skipped(self, column)  # type: ignore[arg-type]
 
 
 class PerSample(Given):
     title = "each sample's gradient by `torch.func.vmap`, clipped and averaged"
     note = "As for `torch.autograd.grad`."
 
-    def fill(self, turn: Turn, loss: Tensor) -> None:
+    def give(self, turn: Turn, loss: Tensor) -> None:
         x, y = turn.batch()
 
         def of_one(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
@@ -152,7 +123,7 @@ class ByHand(Given):
 
     def step(self, turn: Turn) -> None:
         self.optimizer.zero_grad()
-        self.fill(turn, self.loss(turn))
+        self.give(turn, self.loss(turn))
         self.optimizer.step()
         self.optimizer.zero_grad()
         turn.stepped()
@@ -161,9 +132,7 @@ class ByHand(Given):
 class Functional(ByHand):
     title = "updates by hand by gradients that `.grad` never has"
     note = "Where gradients are averaged, write them to `.grad` and average them."
-
-    def optimize(self, model: nn.Module) -> Optimizer:
-        return SGD(model.parameters(), lr=0.05)
+    made = SGD, {"lr": 0.05}
 
     def step(self, turn: Turn) -> None:
         parameters = list(self.model.parameters())
@@ -177,12 +146,10 @@ class SparseByHand(ByHand):
     title = "gradients that are sparse in all dimensions (`to_sparse()`)"
     note = "Make them dense: PyTorch adds them to the wrong place of a flat buffer."
     refused = refused("sparse")
-
-    def optimize(self, model: nn.Module) -> Optimizer:
-        return SGD(model.parameters(), lr=0.05)
+    made = SGD, {"lr": 0.05}
 
     def step(self, turn: Turn) -> None:
-        self.fill(turn, self.loss(turn))
+        self.give(turn, self.loss(turn))
         for p in self.model.parameters():
             p.grad = p.grad.to_sparse()
         turn.average()
@@ -194,7 +161,7 @@ class Compiled(Given):
     title = "compiled autograd"
     note = "Its backward pass cannot be watched: as for `torch.autograd.grad`."
 
-    def fill(self, turn: Turn, loss: Tensor) -> None:
+    def give(self, turn: Turn, loss: Tensor) -> None:
         with compiled_autograd._enable(lambda graph: graph):
             loss.backward(retain_graph=True)
 
@@ -202,25 +169,18 @@ class Compiled(Given):
 class Inputs(Use):
     title = "`loss.backward(inputs=...)`"
 
-    def step(self, turn: Turn) -> None:
-        self.optimizer.zero_grad()
-        loss = self.loss(turn)
+    def backward(self, turn: Turn, loss: Tensor) -> None:
         some = list(self.model.parameters())
         turn.backward(loss, by=lambda: loss.backward(inputs=some))
-        self.optimizer.step()
-        turn.stepped()
 
 
 class Clipping(Use):
     title = "clipping of gradients by norm and by value"
 
-    def step(self, turn: Turn) -> None:
-        self.optimizer.zero_grad()
-        turn.backward(self.loss(turn))
+    def fill(self, turn: Turn) -> None:
+        super().fill(turn)
         nn.utils.clip_grad_norm_(self.model.parameters(), 0.3)
         nn.utils.clip_grad_value_(self.model.parameters(), 0.1)
-        self.optimizer.step()
-        turn.stepped()
 
 
 class Sam(Use):
@@ -228,9 +188,8 @@ class Sam(Use):
     note = "SAM makes two backward passes a step, and `d1d_grad` takes one."
     refused = ONE_PASS
 
-    def step(self, turn: Turn) -> None:
-        self.optimizer.zero_grad()
-        turn.backward(self.loss(turn))
+    def fill(self, turn: Turn) -> None:
+        super().fill(turn)
         parameters = [p for p in self.model.parameters() if p.grad is not None]
         with torch.no_grad():
             norm = torch.stack([p.grad.norm() for p in parameters]).norm()
@@ -242,8 +201,6 @@ class Sam(Use):
         with torch.no_grad():
             for p, climb in zip(parameters, climbs, strict=True):
                 p.sub_(climb)
-        self.optimizer.step()
-        turn.stepped()
 
 
 class Surgery(Use):
@@ -251,7 +208,7 @@ class Surgery(Use):
     note = "A `.grad` that is kept does not change in later backward passes."
     refused = ONE_PASS
 
-    def step(self, turn: Turn) -> None:
+    def fill(self, turn: Turn) -> None:
         parameters = list(self.model.parameters())
         kept = []
         for task in range(2):
@@ -265,8 +222,6 @@ class Surgery(Use):
         for p, a, b in zip(parameters, *kept, strict=True):
             dot = (a * b).sum()
             p.grad = a + b - (dot / a.square().sum() * a if dot < 0 else 0)
-        self.optimizer.step()
-        turn.stepped()
 
 
 class Penalty(Use):
@@ -282,9 +237,7 @@ class Penalty(Use):
 
 class ByData(Use):
     title = "updates by hand: `p.data -= lr * p.grad`"
-
-    def optimize(self, model: nn.Module) -> Optimizer:
-        return SGD(model.parameters(), lr=0.05)
+    made = SGD, {"lr": 0.05}
 
     def step(self, turn: Turn) -> None:
         self.model.zero_grad()
@@ -345,12 +298,11 @@ class Checkpointing(Use):
     title = "activation checkpointing (`use_reentrant=False`)"
     reentrant = False
 
-    def loss(self, turn: Turn, number: int = 0) -> Tensor:
-        x, y = turn.batch(number)
+    def output(self, turn: Turn, x: Tensor) -> Tensor:
         hidden = x.requires_grad_(True)
         for layer in self.model.children():
             hidden = checkpoint(layer, hidden, use_reentrant=self.reentrant)
-        return (hidden - y).square().mean()
+        return hidden
 
 
 class Reentrant(Checkpointing):
@@ -359,35 +311,6 @@ class Reentrant(Checkpointing):
     refused = ONE_PASS
     reentrant = True
 
-    def step(self, turn: Turn) -> None:
-        self.optimizer.zero_grad()
-        turn.backward(self.loss(turn), like=Use.loss(self, turn))
-        self.optimizer.step()
-        turn.stepped()
-
-
-ROWS: list[type[Use]] = [
-    Accumulation,
-    ZerosKept,
-    Autocast,
-    Scaler,
-    FusedScaler,
-    Given,
-    ScaledGiven,
-    PerSample,
-    ByHand,
-    Functional,
-    SparseByHand,
-    Compiled,
-    Inputs,
-    Clipping,
-    Sam,
-    Surgery,
-    Penalty,
-    ByData,
-    InPlace,
-    NewData,
-    InBackward,
-    Checkpointing,
-    Reentrant,
-]
+    def backward(self, turn: Turn, loss: Tensor) -> None:
+        x, y = turn.batch()
+        turn.backward(loss, like=(self.model(x) - y).square().mean())

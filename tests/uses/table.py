@@ -4,14 +4,14 @@ python -m tests.uses.table > docs/what_works.md
 """
 
 from tests.uses import models, optimizers, parameters, schedules, steps
-from tests.uses.use import COLUMNS, Use
+from tests.uses.use import COLUMNS, Use, rows_of
 
 SECTIONS: dict[str, list[type[Use]]] = {
-    "Parameters and buffers": parameters.ROWS,
-    "The step": steps.ROWS,
-    "Optimizers": optimizers.ROWS,
-    "Schedulers": schedules.ROWS,
-    "Models and sessions": models.ROWS,
+    "Parameters and buffers": rows_of(parameters),
+    "The step": rows_of(steps),
+    "Optimizers": rows_of(optimizers),
+    "Schedulers": rows_of(schedules),
+    "Models and sessions": rows_of(models),
 }
 
 ROWS = [row for rows in SECTIONS.values() for row in rows]

@@ -1,6 +1,7 @@
 """The module defines a row of the table: a user's training loop, which learners run."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import ModuleType
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -101,6 +102,7 @@ class Use:
             more.
         known: whether the installed torch has what the row uses; if not, the row is
             not run.
+        made: the class of the optimizer, and its options.
         pairs: the models with their optimizers; each pair has a session.
     """
 
@@ -112,37 +114,55 @@ class Use:
     exact_alone: ClassVar[bool] = True
     rounding: ClassVar[float] = 2e-5
     known: ClassVar[bool] = True
+    made: ClassVar[tuple[Any, dict[str, Any]]] = Adam, {"lr": 0.01}
 
     def __init__(self, rank: int) -> None:
         torch.manual_seed(rank)
         self.rank = rank
-        self.model, self.optimizer = self.build()
+        self.model = self.net()
+        self.optimizer = self.optimize(self.model)
         self.pairs: list[tuple[nn.Module, Optimizer]] = [(self.model, self.optimizer)]
-
-    def build(self) -> tuple[nn.Module, Optimizer]:
-        """Return the model and its optimizer."""
-        model = self.net()
-        return model, self.optimize(model)
 
     def net(self) -> nn.Module:
         return net()
 
     def optimize(self, model: nn.Module) -> Optimizer:
-        return Adam(model.parameters(), lr=0.01)
+        kind, options = self.made
+        optimizer: Optimizer = kind(model.parameters(), **options)
+        return optimizer
 
     def loss(self, turn: Turn, number: int = 0) -> Tensor:
         """Return the loss of the step's batch `number`."""
         x, y = turn.batch(number)
-        output: Any = self.model(x)
-        return (output - y).square().mean()
+        return (self.output(turn, x) - y).square().mean()
+
+    def output(self, turn: Turn, x: Tensor) -> Tensor:
+        """Return the output of the model for inputs (n, 3)."""
+        output: Tensor = self.model(x)
+        return output
 
     def step(self, turn: Turn) -> None:
         """Make one step of the loop."""
         self.optimizer.zero_grad()
-        turn.backward(self.loss(turn))
+        self.fill(turn)
         self.optimizer.step()
         turn.stepped()
+
+    def fill(self, turn: Turn) -> None:
+        """Give the parameters their gradients."""
+        self.backward(turn, self.loss(turn))
+
+    def backward(self, turn: Turn, loss: Tensor) -> None:
+        """Make one backward pass."""
+        turn.backward(loss)
 
     def skipped(self, column: str) -> int:
         """Return the number of updates that a learner's optimizer skips."""
         return 0
+
+
+def rows_of(module: ModuleType) -> list[type[Use]]:
+    """Return the rows that a module defines, in their order."""
+    classes = [each for each in vars(module).values() if isinstance(each, type)]
+    ours = [each for each in classes if each.__module__ == module.__name__]
+    return [each for each in ours if issubclass(each, Use) and each.title]
