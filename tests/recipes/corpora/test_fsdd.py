@@ -260,7 +260,6 @@ def test_all_sets_are_replaced_or_none(corpus: Path, tmp_path: Path) -> None:
     ("options", "message"),
     [
         ([], "set FSDD=/path/to/free-spoken-digit-dataset"),
-        ([], "let the recipe clone https://github.com/Jakobovski/"),
         (["--fsdd", "nowhere"], "nowhere/recordings: no such directory"),
         (["--fsdd", ".", "--seed", "-1"], "--seed -1: expected 0 or more"),
     ],

@@ -194,8 +194,6 @@ def test_degraded_lines_keep_their_text(seed):
 
 BAD = {
     "no lines": (["--train_printed", "0"], "--train_printed is 0, expected at least 1"),
-    "no digits": (["--test_digits", "-1"], "--test_digits is -1, expected at least 1"),
-    "no process": (["--nj", "0"], "--nj is 0, expected at least 1"),
 }
 
 

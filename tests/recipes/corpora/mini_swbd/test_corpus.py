@@ -197,12 +197,9 @@ def test_switchboard_half_is_left_known_when_train_dev_is_taken():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--conversations", "0"], "--conversations is 0, expected at least 1"),
         (["--conversations", "9999"], "at most 2389 conversations"),
         (["--turns", "3"], "--turns is 3, expected at least 4"),
         (["--speakers", "1"], "--speakers is 1, expected at least 2"),
-        (["--topics", "0"], "--topics is 0, expected at least 1"),
-        (["--nj", "0"], "--nj is 0, expected at least 1"),
     ],
 )
 def test_impossible_sizes(options, message, tmp_path, capsys):
