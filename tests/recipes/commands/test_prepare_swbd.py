@@ -10,7 +10,7 @@ import pytest
 from espnet_distopt.recipes.commands import preparing
 from espnet_distopt.recipes.corpora.kaldi.directory import DataDir
 from tests.recipes.commands.swbd_discs import FE, FSH, write_discs
-from tests.refusal import error_of
+from tests.refusal import Refused
 
 TRANSCRIPT = "ms98/20/2002/sw2002A-ms98-a-trans.text"
 AUDIO = "swb1/swb1_d2/data/sw02002.sph"
@@ -247,9 +247,9 @@ def test_bad_discs(kind: str, discs: Path, capsys: pytest.CaptureFixture[str]) -
     assert [path.name for path in (discs.parent / "data").iterdir()] == ["train_nodup"]
 
 
-def fails(command: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def fails(command: list[str], message: str, refused: Refused) -> None:
     """The command ends with one line, which has the message in it."""
-    assert message in error_of(preparing.prepare_swbd_command, command, capsys)
+    assert message in refused(preparing.prepare_swbd_command, command)
 
 
 BAD_OPTIONS = {

@@ -31,7 +31,7 @@ from espnet_distopt.recipes.corpora.fsdd import (
 )
 from espnet_distopt.recipes.corpora.kaldi.arks import Samples, read_wav
 from espnet_distopt.recipes.corpora.kaldi.directory import DataDir
-from tests.refusal import error_of
+from tests.refusal import Refused
 
 SETS = (
     DigitSet(name="train", strings=100, indices=range(2, 4)),
@@ -269,11 +269,11 @@ def test_bad_options_are_one_line(
     message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    refused: Refused,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FSDD", raising=False)
-    assert message in error_of(main, options, capsys)
+    assert message in refused(main, options)
 
 
 def test_command(

@@ -25,7 +25,7 @@ from espnet_distopt.recipes.corpora.kaldi.arks import Samples, WavArkWriter, rea
 from espnet_distopt.recipes.corpora.kaldi.directory import DataDir, FileChannel, Segment
 from tests.recipes.corpora.audio.shorten_encoder import Encoder
 from tests.recipes.corpora.audio.sphere_files import shortened
-from tests.refusal import error_of
+from tests.refusal import Refused, error_of
 
 RATE = 8000
 
@@ -246,7 +246,7 @@ BAD_DATA: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("kind", BAD_DATA)
 def test_bad_data_is_one_line(
-    kind: str, files: DataDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kind: str, files: DataDir, tmp_path: Path, refused: Refused
 ) -> None:
     damage, message = BAD_DATA[kind]
     command = [str(tmp_path / "data"), str(tmp_path / "dump"), "--keep_all"]
@@ -255,18 +255,18 @@ def test_bad_data_is_one_line(
     before = contents(tmp_path / "dump")
     beside = {path.name for path in tmp_path.iterdir()}
     command += ["--speed_factors", "0.9 1.0"]
-    assert message in error_of(main, command, capsys)
+    assert message in refused(main, command)
     # The earlier dump is as it was, and nothing lies beside it.
     assert contents(tmp_path / "dump") == before
     assert {path.name for path in tmp_path.iterdir()} == beside
 
 
 def test_bad_data_of_one_of_several_processes(
-    files: DataDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    files: DataDir, tmp_path: Path, refused: Refused
 ) -> None:
     cut_wav(tmp_path)
     command = [str(tmp_path / "data"), str(tmp_path / "dump"), "--nj", "3"]
-    assert "1.wav: the file ends within" in error_of(main, command, capsys)
+    assert "1.wav: the file ends within" in refused(main, command)
     assert not (tmp_path / "dump").exists()
 
 
@@ -281,14 +281,10 @@ def test_bad_data_of_one_of_several_processes(
     ],
 )
 def test_bad_options(
-    options: str,
-    message: str,
-    files: DataDir,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    options: str, message: str, files: DataDir, tmp_path: Path, refused: Refused
 ) -> None:
     command = [str(tmp_path / "data"), str(tmp_path / "dump"), *options.split()]
-    assert message in error_of(main, command, capsys)
+    assert message in refused(main, command)
     assert not (tmp_path / "dump").exists()
 
 
@@ -467,11 +463,11 @@ def test_one_percent_of_a_training_set_may_be_unreadable(
 
 @pytest.mark.parametrize("nj", ["1", "2"])
 def test_more_than_one_percent_may_not_be_unreadable(
-    nj: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    nj: str, tmp_path: Path, refused: Refused
 ) -> None:
     hundred(tmp_path, "r10", "r60")
     command = [str(tmp_path / "data"), str(tmp_path / "dump"), "--nj", nj]
-    error = error_of(main, command, capsys)
+    error = refused(main, command)
     assert error.startswith(f"{tmp_path}/r60.flac: ")
     assert "(like 1 before it, which may be left out, but no more: " in error
     assert not (tmp_path / "dump").exists()

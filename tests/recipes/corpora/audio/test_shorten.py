@@ -89,34 +89,6 @@ DIFFERENCES = """
     0100      # QUIT
 """
 
-MEANS = """
-    110 111   # sample type 3: 16 bits, big-endian
-    110 110   # 2 channels
-    110 110   # blocks of 2
-    100 1     # no linear prediction
-    110 110   # 2 means
-    101 11    # 1 byte to skip:
-    1 1000001 # A
-    100 1010  # DIFF0, width 2; mean (1+0+0)/2 = 0
-    01 010    # 5
-    01 100    # 6; block mean (1+11)/2 = 6
-    100 1010  # second channel: DIFF0, width 2
-    1 101     # -3
-    1 101     # -3; block mean (1-6)/2 = -2, towards zero
-    100 1000  # first channel: DIFF0, width 0; mean (1+0+6)/2 = 3
-    10        # 3
-    010       # 4; block mean (1+7)/2 = 4
-    100 1000  # second channel: mean (1+0-2)/2 = 0, towards zero
-    11        # -1
-    10        # 0; block mean 0
-    100 1000  # first channel: mean (1+6+4)/2 = 5
-    10        # 5
-    10        # 5
-    100 1000  # second channel: mean (1-2+0)/2 = 0
-    10        # 0
-    010       # 1
-    0100      # QUIT
-"""
 
 PREDICTION = """
     111 1101   # sample type 5
@@ -158,43 +130,17 @@ MU_LAW = """
     0100           # QUIT
 """
 
-COMMANDS = """
-    111 1101     # sample type 5
-    101 11       # 1 channel
-    111 1100     # blocks of 4
-    100 1        # no linear prediction
-    100 1        # no means
-    100 1        # no bytes to skip
-    00101        # VERBATIM
-    1 00010      # 2 bytes:
-    1 01010010   # R
-    1 01001001   # I
-    00100        # ZERO: 4 samples
-    0110 0101    # BITSHIFT 5
-    0101 110 110 # BLOCKSIZE 2
-    101 1000     # DIFF1, width 0
-    010          # 1, shifted: 32
-    011          # -1: -32
-    00100        # ZERO: 2 samples
-    0101 101 11  # BLOCKSIZE 1
-    110 1000     # DIFF2, width 0
-    010          # 2*0-0 + 1 = 1, shifted: 32
-    0100         # QUIT
-"""
-
 
 @pytest.mark.parametrize(
     ("bits", "version", "coding", "expected"),
     [
         (DIFFERENCES, 2, "pcm", [[1, 2, 0, 3, 5, 9, 13, 16, 18, 20, 22, 22]]),
-        (MEANS, 2, "pcm", [[5, 6, 3, 4, 5, 5], [-3, -3, -1, 0, 0, 1]]),
         (PREDICTION, 2, "pcm", [[10, 10, 11, 9]]),
         # no rounding: (32*5 - 8*5 >> 5) + 2 = 5: 10, then (32*5 - 8*5 >> 5) - 1 = 2: 7
         (PREDICTION, 1, "pcm", [[10, 10, 10, 7]]),
         (MU_LAW, 2, "ulaw", [[0xFF, 0x7F, 0xFE, 0x7E, 0xFF, 0xFD, 0x7D, 0xF0]]),
-        (COMMANDS, 2, "pcm", [[0, 0, 0, 0, 32, -32, 0, 0, 32]]),
     ],
-    ids=["differences", "means", "prediction", "version-1", "mu-law", "commands"],
+    ids=["differences", "prediction", "version-1", "mu-law"],
 )
 def test_assembled_by_hand(
     bits: str, version: int, coding: str, expected: list[list[int]]
