@@ -49,12 +49,10 @@ BEST = "valid.loss.ave.pth"
 
 def _add_model(parser: argparse.ArgumentParser, default: str | None = None) -> None:
     """Add --exp and --model, which must be given if it has no default."""
-    parser.add_argument("--exp", type=Path, required=True, help="has config.yaml")
-    parser.add_argument(
-        "--model",
-        default=default,
-        required=default is None,
-        help="model file in --exp",
+    add = parser.add_argument
+    add("--exp", type=Path, required=True, help="has config.yaml")
+    add(
+        "--model", default=default, required=default is None, help="model file in --exp"
     )
 
 
@@ -80,14 +78,11 @@ def ctc_inference_parser() -> argparse.ArgumentParser:
         "--ngram_file) the best words of an n-gram. Writes OUT/token and OUT/text, as "
         "espnet2.bin.asr_inference does.",
     )
+    add = parser.add_argument
     _add_model(parser)
-    parser.add_argument(
-        "--data", type=Path, required=True, help="has wav.scp and utt2num_samples"
-    )
-    parser.add_argument(
-        "--ngram_file", type=Path, help="ARPA file over words, to search them"
-    )
-    parser.add_argument(
+    add("--data", type=Path, required=True, help="has wav.scp and utt2num_samples")
+    add("--ngram_file", type=Path, help="ARPA file over words, to search them")
+    add(
         "--config",
         type=Path,
         help="YAML: search (best_path, or words with --ngram_file), and for words "
@@ -187,23 +182,22 @@ def ocr_inference_parser() -> argparse.ArgumentParser:
         "a line without ink, or of an impossible width, has no text there, and is "
         "listed in OUT/unfit.",
     )
+    add = parser.add_argument
     _add_model(parser, BEST)
-    parser.add_argument(
+    add(
         "--data",
         type=Path,
         required=True,
         help="has feats.scp or images.scp, and utt2num_frames",
     )
-    parser.add_argument(
+    add(
         "--config",
         type=Path,
         help="YAML: search (greedy, prefix_beam or ngram_beam), beam_size, lm_weight, "
         "penalty, batch_size",
     )
-    parser.add_argument(
-        "--lm", type=Path, help="directory of a language model over the same tokens"
-    )
-    parser.add_argument(
+    add("--lm", type=Path, help="directory of a language model over the same tokens")
+    add(
         "--ngram_file",
         type=Path,
         help="ARPA file of an n-gram over the same tokens, for search: ngram_beam",
@@ -272,17 +266,14 @@ def hybrid_inference_parser() -> argparse.ArgumentParser:
         "priors (--exp), or the likelihoods of Gaussian mixtures (without --exp). "
         "Writes OUT/text and OUT/ctm.",
     )
-    parser.add_argument("--exp", type=Path, help="has config.yaml and --model")
-    parser.add_argument("--model", default=BEST, help="model file in --exp")
-    parser.add_argument("--gmm", type=Path, required=True, help="from gmm_train")
-    parser.add_argument("--lang", type=Path, required=True, help="from make_lang")
-    parser.add_argument(
-        "--data", type=Path, required=True, help="has wav.scp and hybrid/feats.scp"
-    )
-    parser.add_argument(
-        "--places", type=Path, required=True, help="data directory, for times in files"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("--exp", type=Path, help="has config.yaml and --model")
+    add("--model", default=BEST, help="model file in --exp")
+    add("--gmm", type=Path, required=True, help="from gmm_train")
+    add("--lang", type=Path, required=True, help="from make_lang")
+    add("--data", type=Path, required=True, help="has wav.scp and hybrid/feats.scp")
+    add("--places", type=Path, required=True, help="data directory, for times in files")
+    add(
         "--config",
         type=Path,
         help="YAML: acoustic_scale, beam, max_active, prior_scale",
@@ -409,16 +400,17 @@ def hybrid_scores_parser() -> argparse.ArgumentParser:
         "each frame's pdfs minus their log priors, which Kaldi's latgen-faster-mapped "
         "takes with the final.mdl and the HCLG.fst of the alignments.",
     )
+    add = parser.add_argument
     _add_model(parser, BEST)
-    parser.add_argument(
+    add(
         "--ali",
         type=Path,
         required=True,
         help="alignments of the training set, as exp/hybrid_gmm/train: their counts "
         "give the priors",
     )
-    parser.add_argument("--data", type=Path, required=True, help="has hybrid/feats.scp")
-    parser.add_argument("--out", type=Path, required=True, help="directory to write")
+    add("--data", type=Path, required=True, help="has hybrid/feats.scp")
+    add("--out", type=Path, required=True, help="directory to write")
     return parser
 
 
@@ -454,17 +446,16 @@ def ctc_align_parser() -> argparse.ArgumentParser:
         "the model that decoded them, and write the words with their times (CTM). An "
         "utterance decoded to nothing has no line.",
     )
+    add = parser.add_argument
     _add_model(parser)
-    parser.add_argument(
+    add(
         "--data",
         type=Path,
         required=True,
         help="data directory: segments, reco2file_and_channel; stm, if it has one, "
         "says between which times an utterance's words are",
     )
-    parser.add_argument(
-        "--dump", type=Path, required=True, help="the same set after format_data"
-    )
+    add("--dump", type=Path, required=True, help="the same set after format_data")
     decoded = parser.add_mutually_exclusive_group(required=True)
     decoded.add_argument(
         "--text", type=Path, help="words by utterance; the model's tokenizer splits"
@@ -472,7 +463,7 @@ def ctc_align_parser() -> argparse.ArgumentParser:
     decoded.add_argument(
         "--tokens", type=Path, help="tokens by utterance, as asr_inference writes them"
     )
-    parser.add_argument("--out", type=Path, required=True, help="CTM file to write")
+    add("--out", type=Path, required=True, help="CTM file to write")
     return parser
 
 

@@ -18,12 +18,11 @@ def make_tokens_parser() -> argparse.ArgumentParser:
         "bpe.model).",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--type", choices=TYPES, required=True, help="kind of token")
-    parser.add_argument("--text", type=Path, required=True, help="Kaldi `text` file")
-    parser.add_argument("--out", type=Path, required=True, help="directory to write")
-    parser.add_argument(
-        "--nbpe", type=int, default=100, help="length of the list (bpe only)"
-    )
+    add = parser.add_argument
+    add("--type", choices=TYPES, required=True, help="kind of token")
+    add("--text", type=Path, required=True, help="Kaldi `text` file")
+    add("--out", type=Path, required=True, help="directory to write")
+    add("--nbpe", type=int, default=100, help="length of the list (bpe only)")
     return parser
 
 
@@ -43,16 +42,11 @@ def format_data_parser() -> argparse.ArgumentParser:
         "rate_and_speeds.",
         keep_all="keep utterances of any duration and without words (for test sets)",
     )
-    parser.add_argument(
-        "--min_seconds", type=float, default=0.1, help="drop shorter utterances"
-    )
-    parser.add_argument(
-        "--max_seconds", type=float, default=20.0, help="drop longer utterances"
-    )
-    parser.add_argument(
-        "--sample_rate", type=int, default=8000, help="rate the audio must have, Hz"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("--min_seconds", type=float, default=0.1, help="drop shorter utterances")
+    add("--max_seconds", type=float, default=20.0, help="drop longer utterances")
+    add("--sample_rate", type=int, default=8000, help="rate the audio must have, Hz")
+    add(
         "--speed_factors",
         default="1.0",
         help='write each utterance at these speeds, as "0.9 1.0 1.1"; the limits hold '
@@ -115,16 +109,15 @@ def format_lines_parser() -> argparse.ArgumentParser:
         keep_all="keep lines of any width and without text (for test sets); an image "
         "that can't be read is then an error",
     )
-    parser.add_argument(
-        "--height", type=int, default=32, help="pixels that a line is scaled to"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("--height", type=int, default=32, help="pixels that a line is scaled to")
+    add(
         "--least_rows",
         type=int,
         default=0,
         help="pad lower images with paper to so many rows before they are scaled",
     )
-    parser.add_argument(
+    add(
         "--feats",
         choices=("ark", "raw"),
         default="ark",
@@ -168,10 +161,9 @@ def make_features_parser() -> argparse.ArgumentParser:
         "format_data: 40 log-mel energies with first and second derivatives for each "
         "10 ms, normalized by speaker, in Kaldi's compressed form.",
     )
-    parser.add_argument(
-        "--data", type=Path, required=True, help="has wav.scp and utt2spk"
-    )
-    parser.add_argument("--out", type=Path, required=True, help="directory to write")
+    add = parser.add_argument
+    add("--data", type=Path, required=True, help="has wav.scp and utt2spk")
+    add("--out", type=Path, required=True, help="directory to write")
     return parser
 
 

@@ -22,11 +22,12 @@ def corpus_parser(
         description=description,
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--out", type=Path, required=True, help=out)
-    parser.add_argument("--seed", type=int, default=0, help="of everything")
-    parser.add_argument("--nj", type=int, default=2, help="number of processes")
+    add = parser.add_argument
+    add("--out", type=Path, required=True, help=out)
+    add("--seed", type=int, default=0, help="of everything")
+    add("--nj", type=int, default=2, help="number of processes")
     for name, (default, meaning) in sizes.items():
-        parser.add_argument(f"--{name}", type=int, default=default, help=meaning)
+        add(f"--{name}", type=int, default=default, help=meaning)
     return parser
 
 
@@ -51,10 +52,11 @@ def format_parser(description: str, keep_all: str) -> argparse.ArgumentParser:
         description=description,
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("source", type=Path, help="data directory, as data/train")
-    parser.add_argument("target", type=Path, help="directory to write, as dump/train")
-    parser.add_argument("--keep_all", action="store_true", help=keep_all)
-    parser.add_argument("--nj", type=int, default=1, help="number of processes")
+    add = parser.add_argument
+    add("source", type=Path, help="data directory, as data/train")
+    add("target", type=Path, help="directory to write, as dump/train")
+    add("--keep_all", action="store_true", help=keep_all)
+    add("--nj", type=int, default=1, help="number of processes")
     return parser
 
 

@@ -208,11 +208,10 @@ def get_parser() -> argparse.ArgumentParser:
         "written, and the configurations. A directory with neither learners nor scores "
         "is left out, so that exp/* may be given.",
     )
-    parser.add_argument("experiments", type=Path, nargs="+", metavar="EXP")
-    parser.add_argument(
-        "-o", "--out", type=Path, required=True, metavar="FILE.html", help="the page"
-    )
-    parser.add_argument("--title", default="Trainings", help="heading of the page")
+    add = parser.add_argument
+    add("experiments", type=Path, nargs="+", metavar="EXP")
+    add("-o", "--out", type=Path, required=True, metavar="FILE.html", help="the page")
+    add("--title", default="Trainings", help="heading of the page")
     return parser
 
 

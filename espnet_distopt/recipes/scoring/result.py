@@ -8,8 +8,8 @@ text (NFC); the blanks between words are characters, too.
 
 import json
 import unicodedata
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -234,25 +234,27 @@ def add_up(
         InputError: A half's pattern is no regular expression, or finds no speaker
             or no reference word.
     """
-    counts: dict[str, Counts] = {}
-    intervals: dict[str, Interval] = {}
-    numbers: dict[str, int] = {}
-    for name, pattern in (*halves.items(), (ALL, "")):
-        chosen = [speakers[each] for each in members(name, pattern, speakers)]
-        counts[name] = Counts.total(chosen)
-        if not counts[name].words:
+    parts = {
+        name: [speakers[each] for each in members(name, pattern, speakers)]
+        for name, pattern in (*halves.items(), (ALL, ""))
+    }
+    result = replace(_summed(scorer, parts, SPEAKERS), speakers=dict(speakers))
+    for name, counts in result.halves.items():
+        if not counts.words:
             raise InputError(f"no reference word in '{name}': nothing to score")
-        interval = bootstrap_interval(chosen)
-        if interval:
-            intervals[name], numbers[name] = interval, len(chosen)
+    return replace(result, cross_check=cross_check, ctm=ctm)
+
+
+def _summed(scorer: str, parts: Mapping[str, Sequence[Counts]], kind: str) -> Result:
+    """Return the sums of the parts, with intervals by a bootstrap over this kind."""
+    found = {name: bootstrap_interval(each) for name, each in parts.items()}
+    intervals = {name: interval for name, interval in found.items() if interval}
+    numbers = {name: len(parts[name]) for name in intervals}
     return Result(
         scorer,
-        counts,
+        {name: Counts.total(each) for name, each in parts.items()},
         intervals,
-        dict(speakers),
-        cross_check=cross_check,
-        ctm=ctm,
-        draws=Draws(SPEAKERS, numbers) if numbers else None,
+        draws=Draws(kind, numbers) if numbers else None,
     )
 
 
@@ -305,45 +307,26 @@ def score_lines(
         InputError: A half's pattern is no regular expression or finds no line, or jiwer
             is not installed.
     """
-    parts = {
-        name: members(name, pattern, ref)
-        for name, pattern in (*halves.items(), (ALL, ""))
-    }
-    scorers: dict[str, Scorer] = {CER: Jiwer(characters=True), WER: Jiwer()}
-    characters, words = (
-        _score(measure, ref, hyp, writers, parts) for measure in scorers.items()
-    )
-    return characters, words
+    owners = {writers.get(line, line) for line in ref}
+    kind = WRITERS if len(owners) < len(ref) else LINES
+    groups: dict[str, list[list[str]]] = {}
+    for name, pattern in (*halves.items(), (ALL, "")):
+        lines: dict[str, list[str]] = {}
+        for line in members(name, pattern, ref):
+            lines.setdefault(writers.get(line, line), []).append(line)
+        groups[name] = list(lines.values())
 
+    def scored(measure: str, scorer: Jiwer) -> Result:
+        parts = {
+            name: [
+                scorer.count({u: ref[u] for u in group}, {u: hyp[u] for u in group})
+                for group in each
+            ]
+            for name, each in groups.items()
+        }
+        return replace(_summed(scorer.label, parts, kind), measure=measure)
 
-def _score(
-    measure: tuple[str, Scorer],
-    ref: Transcripts,
-    hyp: Transcripts,
-    writers: Mapping[str, str],
-    parts: Mapping[str, list[str]],
-) -> Result:
-    name, scorer = measure
-    counts: dict[str, Counts] = {}
-    intervals: dict[str, Interval] = {}
-    numbers: dict[str, int] = {}
-    for part, lines in parts.items():
-        groups: dict[str, list[str]] = {}
-        for line in lines:
-            groups.setdefault(writers.get(line, line), []).append(line)
-        each = [
-            scorer.count({u: ref[u] for u in group}, {u: hyp[u] for u in group})
-            for group in groups.values()
-        ]
-        counts[part] = Counts.total(each)
-        interval = bootstrap_interval(each)
-        if interval:
-            intervals[part], numbers[part] = interval, len(each)
-    kind = (
-        WRITERS if len({writers.get(line, line) for line in ref}) < len(ref) else LINES
-    )
-    draws = Draws(kind, numbers) if numbers else None
-    return Result(scorer.label, counts, intervals, measure=name, draws=draws)
+    return scored(CER, Jiwer(characters=True)), scored(WER, Jiwer())
 
 
 def _composed(transcripts: Transcripts) -> Transcripts:

@@ -1,10 +1,11 @@
 """Transcripts from Kaldi's `text` files, their halves, and sclite's `trn`."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from espnet_distopt.errors import InputError
+from espnet_distopt.files.text import read_text
 
 ALL = "all"
 """The name of the whole set in results."""
@@ -61,13 +62,12 @@ def read_transcripts(path: Path) -> Transcripts:
         InputError: The file is missing, empty or not UTF-8, or an id comes twice.
     """
     transcripts: Transcripts = {}
-    for number, fields in _lines(path):
-        utterance, *words = fields
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
+        utterance, *words = line.split() or [""]
         if utterance in transcripts:
             raise InputError(f"{path}:{number}: utterance {utterance} comes twice")
-        transcripts[utterance] = words
-    if not transcripts:
-        raise InputError(f"{path}: empty, expected lines of 'utterance-id words'")
+        if utterance:
+            transcripts[utterance] = words
     return transcripts
 
 
@@ -78,13 +78,16 @@ def read_utt2spk(path: Path) -> dict[str, str]:
         InputError: The file is missing or not UTF-8, or a line has not two fields.
     """
     speakers: dict[str, str] = {}
-    for number, fields in _lines(path):
-        if len(fields) != 2:
+    lines = read_text(path, may_be_empty=True).split("\n")
+    for number, line in enumerate(lines, start=1):
+        fields = line.split()
+        if len(fields) == 2:
+            speakers[fields[0]] = fields[1]
+        elif fields:
             raise InputError(
                 f"{path}:{number}: expected 'utterance-id speaker-id', "
                 f"found {len(fields)} fields"
             )
-        speakers[fields[0]] = fields[1]
     return speakers
 
 
@@ -136,16 +139,3 @@ def format_trn(transcripts: Transcripts, speakers: Mapping[str, str]) -> str:
         f"{' '.join(words)} ({speakers.get(utterance, utterance)}-{utterance})\n"
         for utterance, words in sorted(transcripts.items())
     )
-
-
-def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 ({error.reason})") from None
-    for number, line in enumerate(lines, start=1):
-        fields = line.split()
-        if fields:
-            yield number, fields

@@ -98,16 +98,7 @@ def read_worst(directory: Path) -> list[WorstLine]:
         return []
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        return [
-            WorstLine(
-                id=str(each["id"]),
-                errors=int(each["errors"]),
-                length=int(each["length"]),
-                ref=str(each["ref"]),
-                hyp=str(each["hyp"]),
-            )
-            for each in content
-        ]
+        return [WorstLine(**each) for each in content]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"{path}: not the worst lines of a set ({error!r}): score again"

@@ -37,13 +37,7 @@ SCALING = "line_scaling"
 
 @dataclass(frozen=True)
 class _Line:
-    """A line to format.
-
-    Attributes:
-        id, path: Its id, and where its image is.
-        least: The columns from which a model reads its text.
-        where: The place `file:line` that lists it.
-    """
+    """A line to format; a model reads its text from so many columns at the `least`."""
 
     id: str
     path: str
@@ -53,16 +47,10 @@ class _Line:
 
 @dataclass(frozen=True)
 class LineJob:
-    """Lines that one process formats.
+    """Lines that one process formats; the options are those of `format_lines`.
 
-    Attributes:
-        lines: The lines, in the order of their ids.
-        height: The height in pixels that the lines are scaled to.
-        least_rows: The rows that fill this height, or 0 (see `line_features`).
-        keep_all: Whether lines that are unfit are kept, and unreadable images are an
-            error.
-        ark: The file to write, and the name it will have; None if images are only
-            checked.
+    `ark` is the file to write, and the name it will have; None if images are only
+    checked.
     """
 
     lines: Sequence[_Line]
@@ -168,10 +156,7 @@ def format_lines(
 def check_scaling(dump: Path, height: int, least_rows: int) -> None:
     """Check that the features of a dump directory were scaled as a model expects.
 
-    Args:
-        dump: The directory; one without the file `line_scaling` is not checked.
-        height: The height of the lines that the model reads, in pixels.
-        least_rows: The least rows of the images that it was trained on.
+    The height is in pixels. A directory without the file `line_scaling` is not checked.
 
     Raises:
         InputError: They were scaled in another way.
