@@ -120,7 +120,7 @@ def test_a_model_that_the_training_would_not_write(recipe: Recipe) -> None:
     config = recipe.directory / "conf/train.yaml"
     config.write_text("best_model_criterion: [[valid, acc, max]]\n")
     refused = recipe.refused(STUB_REAL="check")
-    assert refused.endswith("take valid.acc.ave.pth\n")
+    assert refused.endswith("take valid.acc.ave.pth")
     assert recipe.modules() == ["check"]
     # It is there already, or the training has a criterion of its own, or is not run.
     for options in (

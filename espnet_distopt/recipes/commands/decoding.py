@@ -540,9 +540,7 @@ def _check_tokens(
 def refuse_other_labels(exp: Path, labels: Path) -> None:
     """Refuse labels other than those that a hybrid system has learned.
 
-    Args:
-        exp: The directory of its training.
-        labels: The directory of the labels, which has `counts`.
+    `labels` is their directory, which has `counts`.
 
     Raises:
         InputError: The labels are not those of the training.

@@ -45,8 +45,6 @@ class Training:
     """What an experiment directory holds for a report.
 
     Attributes:
-        name: The name of the experiment.
-        directory: Its directory.
         history: What its learners have written, all of it; None without that.
         scores: How it was trained and what was scored, for each decoding.
     """

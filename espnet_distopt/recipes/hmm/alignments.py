@@ -149,11 +149,7 @@ def write_alignments(
 ) -> None:
     """Write all of an alignment directory but `states.txt`.
 
-    Args:
-        directory: The directory to write into.
-        named: The name that the directory will have, for `ali.scp`.
-        alignments: Utterance -> its pdfs.
-        pdfs: The number of pdfs.
+    `named` is the name that the directory will have, for `ali.scp`.
     """
     with IntArkWriter(directory / "ali.ark", named=named / "ali.ark") as ark:
         for name in sorted(alignments):

@@ -114,11 +114,7 @@ class Mixtures:
 
 
 class Statistics:
-    """The sums over frames from which the next mixtures are estimated (EM).
-
-    Args:
-        mixtures: The mixtures that weigh the components of a frame's pdf.
-    """
+    """The sums over frames from which the next mixtures are estimated (EM)."""
 
     def __init__(self, mixtures: Mixtures) -> None:
         self._mixtures = mixtures
@@ -182,11 +178,7 @@ def write_gmm(
 ) -> None:
     """Write mixtures of P pdfs, whole or not at all.
 
-    Args:
-        path: The file to write.
-        mixtures: The mixtures.
-        stay: The probability of staying in each state, shape (P,).
-        states: The names of the P states.
+    `stay` is the probability of staying in each state, shape (P,).
     """
     with whole_file(path) as new, new.open("wb") as file:
         np.savez(
@@ -201,10 +193,6 @@ def write_gmm(
 
 def read_gmm(path: Path, states: Sequence[str]) -> tuple[Mixtures, list[float]]:
     """Read mixtures, and the probability of staying in each state.
-
-    Args:
-        path: The file.
-        states: The names of the lexicon's states.
 
     Raises:
         InputError: The file is not of this kind, or is of other states.
@@ -244,7 +232,6 @@ class FlatStart:
     """The options of the training.
 
     Attributes:
-        passes: The number of passes of alignment and re-estimation.
         doublings: How often the mixtures double in size; the passes between two
             doublings are equally many, and the rest follows the last one.
     """
@@ -296,9 +283,7 @@ class Aligner:
     def align(self, words: Sequence[str], scores: NDArray[np.float32]) -> Pdfs | None:
         """Return the pdf of each frame, or None if the words do not fit.
 
-        Args:
-            words: The words of the utterance.
-            scores: The log likelihood of each pdf, shape (frames, pdfs).
+        The scores are the log likelihoods of the pdfs, shape (frames, pdfs).
         """
         models = HmmSet(self._states, self.stay)
         graph = expand(linear_grammar(words), self._lexicon, models)

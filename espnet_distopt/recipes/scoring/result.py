@@ -193,12 +193,7 @@ def score(
 ) -> Result:
     """Score each half, and all utterances.
 
-    Args:
-        ref: The reference words of each utterance.
-        hyp: The recognized words of each of these utterances.
-        halves: The regular expression of each half, by name; an utterance belongs to a
-            half if the expression is found in its id.
-        scorer: Counts the errors.
+    An utterance belongs to a half if the half's regular expression is found in its id.
 
     Raises:
         InputError: A half's pattern is no regular expression, or finds no utterance
@@ -222,13 +217,8 @@ def add_up(
 ) -> Result:
     """Add up the counts of speakers, for each half and for all.
 
-    Args:
-        scorer: The name and version of the scorer that counted.
-        speakers: The counts of each speaker.
-        halves: The regular expression of each half, by name; a speaker belongs to a
-            half if the expression is found in its name.
-        cross_check: The result of another scorer for the same words.
-        ctm: What was scored of a CTM, AS_IS or FILTERED.
+    A speaker belongs to a half if the half's regular expression is found in its name.
+    `ctm` is AS_IS or FILTERED.
 
     Raises:
         InputError: A half's pattern is no regular expression, or finds no speaker
@@ -292,13 +282,9 @@ def score_lines(
 ) -> tuple[Result, Result]:
     """Count the errors of each half and of all lines.
 
-    Args:
-        ref: The words of each line; no line is empty.
-        hyp: The words that were read in each of these lines.
-        writers: The writer or font of each line. The intervals are taken over writers;
-            a line that is not in it counts as a writer of its own.
-        halves: The regular expression of each half, by name; a line belongs to a half
-            if the expression is found in its id.
+    No reference is empty. A line belongs to a half if the half's regular expression is
+    found in its id. The intervals are taken over the writers or fonts; a line without
+    one counts as a writer of its own.
 
     Returns:
         The result for characters (CER), and the one for words (WER).

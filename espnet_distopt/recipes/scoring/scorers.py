@@ -335,13 +335,8 @@ class Hubscr:
     ) -> dict[str, Counts]:
         """Score the words of a CTM.
 
-        Args:
-            sides: The segments of `stm`.
-            stm: The file of the reference.
-            glm: The file of mapping rules.
-            ctm: The text of the CTM.
-            keep: An existing directory, into which the CTM and hubscr's reports are
-                copied.
+        `ctm` is the text of the CTM. It and hubscr's reports are copied into the
+        existing directory `keep`.
 
         Returns:
             The counts of each side that has a segment to score.

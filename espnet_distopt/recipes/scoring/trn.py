@@ -130,10 +130,7 @@ def check_same_utterances(
 def format_trn(transcripts: Transcripts, speakers: Mapping[str, str]) -> str:
     """Return the transcripts in sclite's trn form: `words (speaker-utterance)`.
 
-    Args:
-        transcripts: The words of each utterance.
-        speakers: The speaker of each utterance; an utterance that is not in it is its
-            own speaker.
+    An utterance without a speaker is its own.
     """
     return "".join(
         f"{' '.join(words)} ({speakers.get(utterance, utterance)}-{utterance})\n"

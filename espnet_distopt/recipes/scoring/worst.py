@@ -30,8 +30,6 @@ class WorstLine:
         errors: The number of words, or characters, that are wrong: the fewest
             substitutions, deletions and insertions that explain the hypothesis.
         length: The number of words, or characters, of the reference.
-        ref: The reference.
-        hyp: The hypothesis; it may be empty.
     """
 
     id: str
@@ -49,12 +47,8 @@ def worst_lines(
     Lines without an error are left out. The cost is the product of the lengths of
     reference and hypothesis, for each line that is not all right.
 
-    Args:
-        ref: The words of each line.
-        hyp: The recognized words of each of these lines.
-        characters: Whether characters are counted, with the blanks between the words,
-            instead of words.
-        most: The number of lines to choose.
+    `ref` and `hyp` have the same lines. Characters are counted with the blanks between
+    the words.
     """
     lines = []
     for name in ref:

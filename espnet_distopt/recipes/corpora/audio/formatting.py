@@ -53,9 +53,7 @@ def prefix(factor: float) -> str:
 def change_speed(samples: Samples, factor: float) -> Samples:
     """Play samples `factor` times as fast; the result is the same in every run.
 
-    Args:
-        samples: The samples, shape (time,).
-        factor: Divides the duration and multiplies the pitch.
+    The factor divides the duration and multiplies the pitch of samples (time,).
 
     Returns:
         The new samples, shape (time / factor,), rounded to the nearest length.

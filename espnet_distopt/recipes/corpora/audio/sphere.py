@@ -295,11 +295,8 @@ def write_sphere(
 ) -> None:
     """Write a SPHERE file of mu-law, whole or not at all.
 
-    Args:
-        path: The file to write or to replace.
-        samples: 16-bit samples, shape (time, channels).
-        sample_rate: The rate in Hz.
-        fields: Further fields of the header, such as database_id.
+    The samples have 16 bits and the shape (time, channels), the rate is in Hz, and
+    `fields` are further ones of the header, such as database_id.
 
     Raises:
         InputError: The path can't be written.

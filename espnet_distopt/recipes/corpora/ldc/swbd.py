@@ -50,10 +50,8 @@ from espnet_distopt.recipes.corpora.ldc.ms98 import (
 def read_conv_tab(path: Path, losses: Losses | None = None) -> dict[str, str]:
     """Read who speaks on which side.
 
-    Args:
-        path: The table.
-        losses: Gets the lines that have no conversation and two PINs, and second lines
-            of a conversation; None makes them an error.
+    `losses` gets the lines that have no conversation and two PINs, and second lines of
+    a conversation; None makes them an error.
 
     Returns:
         The PIN of each conversation side: `sw02001-A` (the caller) -> `1020`.
