@@ -47,14 +47,6 @@ def test_trained_and_used(lm: Recipe) -> None:
     assert "asr_adpsgd_2" in (lm.directory / "exp" / "RESULTS.md").read_text()
 
 
-def test_each_stage_alone(lm: Recipe) -> None:
-    lm.asr("--use_lm", "true", "--stop_stage", "5")
-    for stage in ("6", "7", "6", "7"):
-        lm.asr("--use_lm", "true", "--stage", stage, "--stop_stage", stage)
-        assert lm.modules()[-1] == "lm_train"
-    assert (lm.directory / MODEL / "valid.loss.ave.pth").exists()
-
-
 def test_stage_without_what_it_needs(lm: Recipe) -> None:
     tokens = "data/token_list/word/tokens.txt is missing: run from stage 5 (--stage 5)"
     assert lm.refused("--use_lm", "true", "--stage", "6") == tokens

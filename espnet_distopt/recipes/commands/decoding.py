@@ -2,7 +2,7 @@
 
 import argparse
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,15 @@ def _share(args: argparse.Namespace) -> slice:
     return slice(args.job - 1, None, args.nj)
 
 
+def _configuration(args: argparse.Namespace) -> dict[str, Any]:
+    return read_yaml(args.config) if args.config else {}
+
+
+def _make(out: Path) -> None:
+    with explain_failed_write(out):
+        out.mkdir(parents=True, exist_ok=True)
+
+
 def ctc_inference_parser() -> argparse.ArgumentParser:
     """Return the parser of `ctc_inference`."""
     parser = argparse.ArgumentParser(
@@ -101,12 +110,10 @@ def ctc_inference_command(cmd: Sequence[str] | None = None) -> None:
     scp = args.data / "wav.scp"
     wavs = read_table(scp, str)
     samples = read_table(args.data / "utt2num_samples", counted("utterance", "samples"))
-    for number, name in enumerate(wavs, start=1):
-        if name not in samples:
-            raise InputError(f"{scp}:{number}: {name} is not in utt2num_samples")
+    _check_known(scp, wavs, args.data / "utt2num_samples", samples)
     config, parameters = model_files(args.exp, args.model)
     ngram = read_arpa(args.ngram_file) if args.ngram_file else None
-    conf = read_yaml(args.config) if args.config else {}
+    conf = _configuration(args)
     _check_search(conf.pop("search", None), ngram is not None, args.config)
 
     # These come late, because ESPnet is slow to import.
@@ -116,8 +123,7 @@ def ctc_inference_command(cmd: Sequence[str] | None = None) -> None:
 
     search = configure(WordSearch, conf, str(args.config))
     model = CTCModel(config, parameters)
-    with explain_failed_write(args.out):
-        args.out.mkdir(parents=True, exist_ok=True)
+    _make(args.out)
     mine = {name: wavs[name] for name in list(wavs)[share]}
     decoded: _Decoded
     if ngram is None:
@@ -215,9 +221,7 @@ def ocr_inference_command(cmd: Sequence[str] | None = None) -> None:
     columns = read_table(args.data / "utt2num_frames", counted("line", "columns"))
     scp = _line_table(args.data)
     names = list(read_table(scp, str))
-    for number, name in enumerate(names, start=1):
-        if name not in columns:
-            raise InputError(f"{scp}:{number}: {name} is not in utt2num_frames")
+    _check_known(scp, names, args.data / "utt2num_frames", columns)
     config, parameters = model_files(args.exp, args.model)
 
     # These come late, because torch and ESPnet are slow to import.
@@ -226,15 +230,13 @@ def ocr_inference_command(cmd: Sequence[str] | None = None) -> None:
     from espnet_distopt.recipes.models.ocr.inference import LineRecognizer
     from espnet_distopt.recipes.models.ocr.search import Decoding
 
-    conf = read_yaml(args.config) if args.config else {}
-    decoding = configure(Decoding, conf, str(args.config))
+    decoding = configure(Decoding, _configuration(args), str(args.config))
     recognizer = LineRecognizer(config, parameters, decoding, args.lm, args.ngram_file)
     kind = recognizer.data_type
     if scp.stem == "feats":
         kind = "kaldi_ark"
         check_scaling(args.data, *recognizer.scaling)
-    with explain_failed_write(args.out):
-        args.out.mkdir(parents=True, exist_ok=True)
+    _make(args.out)
     mine = {name: columns[name] for name in names[share]}
     started = time.monotonic()
     print(f"decoding {len(mine)} lines of {scp}, {decoding.search}", flush=True)
@@ -292,14 +294,13 @@ def hybrid_inference_command(cmd: Sequence[str] | None = None) -> None:
     language = read_language(args.lang)
     feats = _features(args.data)
     mine = {name: feats[name] for name in list(feats)[share]}
-    conf = read_yaml(args.config) if args.config else {}
 
     # These come late, because torch and ESPnet are slow to import.
     from espnet_distopt.algorithms.options import configure
     from espnet_distopt.recipes.hmm.gmm import read_gmm
     from espnet_distopt.recipes.hmm.search import Decoding
 
-    search = configure(Decoding, conf, str(args.config))
+    search = configure(Decoding, _configuration(args), str(args.config))
     mixtures, stay = read_gmm(args.gmm / "gmm.npz", language.states.names())
     if args.exp is None:
         scored = _likelihoods(mixtures, mine)
@@ -517,9 +518,9 @@ def _tokens(line: str) -> list[str]:
 
 
 def _check_known(
-    source: Path, decoded: Mapping[str, str], path: Path, known: Mapping[str, object]
+    source: Path, names: Iterable[str], path: Path, known: Mapping[str, object]
 ) -> None:
-    for number, utterance in enumerate(decoded, start=1):
+    for number, utterance in enumerate(names, start=1):
         if utterance not in known:
             raise InputError(f"{source}:{number}: {utterance} is not in {path}")
 

@@ -234,13 +234,13 @@ BAD_DISCS = {
 
 
 @pytest.mark.parametrize("kind", BAD_DISCS)
-def test_bad_discs(kind: str, discs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_discs(kind: str, discs: Path, refused: Refused) -> None:
     damage, message = BAD_DISCS[kind]
     earlier = discs.parent / "data" / "train_nodup"
     earlier.mkdir(parents=True)
     (earlier / "wav.scp").write_text("of an earlier run\n")
     damage(discs)
-    fails(options(discs), message, capsys)
+    fails(options(discs), message, refused)
     assert contents(discs.parent / "data") == {
         "train_nodup/wav.scp": b"of an earlier run\n"
     }
@@ -263,26 +263,22 @@ BAD_OPTIONS = {
 
 
 @pytest.mark.parametrize("kind", BAD_OPTIONS)
-def test_bad_options(
-    kind: str, discs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_options(kind: str, discs: Path, refused: Refused) -> None:
     more, message = BAD_OPTIONS[kind]
-    fails([*options(discs, optional=False), *more], message, capsys)
+    fails([*options(discs, optional=False), *more], message, refused)
     assert not (discs.parent / "data").exists()
 
 
-def test_somebody_elses_directory_stays(
-    discs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_somebody_elses_directory_stays(discs: Path, refused: Refused) -> None:
     thesis = discs.parent / "data" / "eval2000" / "thesis"
     thesis.mkdir(parents=True)
-    fails(options(discs), "eval2000 is not empty", capsys)
+    fails(options(discs), "eval2000 is not empty", refused)
     assert [path.name for path in (discs.parent / "data").iterdir()] == ["eval2000"]
     assert thesis.exists()
 
 
 def test_written_whole_or_not_at_all(
-    discs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    discs: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
 ) -> None:
     """The last file of the last set can't be written: no set appears."""
 
@@ -290,5 +286,5 @@ def test_written_whole_or_not_at_all(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(shutil, "copyfile", full)
-    fails(options(discs), "No space left on device", capsys)
+    fails(options(discs), "No space left on device", refused)
     assert not list((discs.parent / "data").iterdir())

@@ -318,7 +318,7 @@ def stock_options() -> dict[str, object]:
         (["--config", "{tmp}/ngram.yaml", "--ngram_file", "nowhere"], "nowhere: no"),
         (["--data", "{tmp}/high"], "lines are 17 pixels high, but input_size is 16"),
         (["--data", "{tmp}/empty"], "neither feats.scp nor images.scp"),
-        (["--data", "{tmp}/other"], "images.scp:1: pen-9 is not in utt2num_frames"),
+        (["--data", "{tmp}/other"], "images.scp:1: pen-9 is not in "),
         (["--model", "text.pth"], "text.pth: not a model of"),
     ],
 )
