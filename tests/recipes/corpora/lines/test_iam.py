@@ -102,8 +102,8 @@ def test_all_sets_are_replaced_or_none(iam: Path, refused: Refused) -> None:
     before, out = prepare(iam), iam.parent / "data"
     (out / "test" / "images.scp").rename(out / "test" / "thesis")
     options = lists(iam, train="b02-001", dev="a01-000u", test="c03-003a")
-    refused = refused(main, ["--iam", str(iam), "--out", str(out), *options])
-    assert f"{out}/test is not empty" in refused
+    error = refused(main, ["--iam", str(iam), "--out", str(out), *options])
+    assert f"{out}/test is not empty" in error
     for name in ("train", "dev"):
         assert LineDir.read(out / name).text == before[name].text
 

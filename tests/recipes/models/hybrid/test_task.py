@@ -137,7 +137,7 @@ def test_a_network_keeps_to_its_labels(tmp_path: Path) -> None:
 
 
 def test_labels_of_other_states_are_refused(
-    root: Path, trained: Path, tmp_path: Path, refused: Refused
+    root: Path, trained: Path, tmp_path: Path
 ) -> None:
     """A lexicon with a renamed phone has as many states, in another order."""
     other, ali = tmp_path / "states.txt", tmp_path / "ali"
