@@ -32,7 +32,6 @@ from tests.espnet.training.learners import Injection
 from tests.espnet.training.test_stop import SignalAt
 from tests.recipes.hmm.toy import read_alignments
 from tests.recipes.models.hybrid.toy import STATES, arguments, write_toy_frames
-from tests.refusal import Refused
 
 
 @pytest.fixture(scope="module")
