@@ -284,10 +284,7 @@ def test_stage_without_what_it_needs(
         ),
         (("--nlearners", "0"), "--nlearners 0: at least one must learn"),
         (("--nj", "0"), "--nj 0: at least one process must work"),
-        (
-            ("--ngpu", "2"),
-            "--ngpu 2: a learner has one GPU; use --nlearners for more",
-        ),
+        (("--ngpu", "2"), "--ngpu 2: a learner has one GPU; use --nlearners for more"),
         (("--token_type", "x"), "--token_type x: expected word, char or bpe"),
         (
             ("--speed_perturb_factors", "0.9 fast"),

@@ -160,10 +160,7 @@ def test_learners_and_language_model(iam: Recipe) -> None:
 
 @pytest.mark.parametrize(
     ("stage", "missing", "earlier"),
-    [
-        (3, "data/train/images.scp", 1),
-        (10, "dump/train/feats.scp", 3),
-    ],
+    [(3, "data/train/images.scp", 1), (10, "dump/train/feats.scp", 3)],
 )
 def test_stage_without_what_it_needs(
     iam: Recipe, stage: int, missing: str, earlier: int
@@ -207,10 +204,7 @@ def test_bad_option(iam: Recipe, options: tuple[str, ...], message: str) -> None
 
 @pytest.mark.parametrize(
     ("name", "search", "options"),
-    [
-        ("decode_lm", "prefix_beam", ("--use_lm", "true")),
-        ("decode", "ngram_beam", ()),
-    ],
+    [("decode_lm", "prefix_beam", ("--use_lm", "true")), ("decode", "ngram_beam", ())],
 )
 def test_a_language_model_without_a_weight(
     iam: Recipe, name: str, search: str, options: tuple[str, ...]

@@ -17,11 +17,7 @@ from espnet_distopt.files.writing import (
     whole_file,
 )
 from espnet_distopt.files.yaml import read_yaml
-from espnet_distopt.recipes.commands.options import (
-    ProgressLine,
-    model_files,
-    say,
-)
+from espnet_distopt.recipes.commands.options import ProgressLine, model_files, say
 from espnet_distopt.recipes.corpora.hub5.ctm import (
     TimedWord,
     Word,
@@ -162,11 +158,7 @@ def _decode_words(
     samples: Mapping[str, int],
     search: Any,
 ) -> _Decoded:
-    from espnet_distopt.recipes.models.ctc import (
-        decode_words,
-        spellings,
-        word_graph,
-    )
+    from espnet_distopt.recipes.models.ctc import decode_words, spellings, word_graph
 
     spelled = spellings(model, ngram.words())
     graph = word_graph(model, ngram, spelled, search, say)

@@ -19,8 +19,7 @@ def corpus_parser(
     It has `--out`, `--seed`, `--nj`, and an option for each size.
     """
     parser = argparse.ArgumentParser(
-        description=description,
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     add = parser.add_argument
     add("--out", type=Path, required=True, help=out)
@@ -49,8 +48,7 @@ def format_parser(description: str, keep_all: str) -> argparse.ArgumentParser:
     It has `source`, `target`, `--keep_all` and `--nj`.
     """
     parser = argparse.ArgumentParser(
-        description=description,
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     add = parser.add_argument
     add("source", type=Path, help="data directory, as data/train")

@@ -156,12 +156,7 @@ def _training_sets(args: argparse.Namespace) -> list[SpeechSet]:
     train_all = replace(
         both, name="train_all", utterances=tuple(sorted(capped, key=lambda u: u.id))
     )
-    return [
-        train_nodup,
-        dev,
-        replace(fisher, name="train_fisher"),
-        train_all,
-    ]
+    return [train_nodup, dev, replace(fisher, name="train_fisher"), train_all]
 
 
 def _evaluations(args: argparse.Namespace) -> list[Evaluation]:

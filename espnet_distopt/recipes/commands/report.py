@@ -74,11 +74,7 @@ class Training:
 
 
 def page(
-    trainings: Sequence[Training],
-    environment: Environment,
-    *,
-    title: str,
-    now: float,
+    trainings: Sequence[Training], environment: Environment, *, title: str, now: float
 ) -> str:
     """Return the page."""
     parts = [f"<h1>{escape(title)}</h1>", *_trainings(trainings, now)]

@@ -88,11 +88,7 @@ class Summary:
 
 
 def prepare(
-    fsdd: Path,
-    out: Path,
-    *,
-    seed: int = 0,
-    sets: Sequence[DigitSet] = SETS,
+    fsdd: Path, out: Path, *, seed: int = 0, sets: Sequence[DigitSet] = SETS
 ) -> list[Summary]:
     """Write a data directory `out/NAME` with an ark for each set, or none of them.
 

@@ -171,10 +171,7 @@ class Statistics:
 
 
 def write_gmm(
-    path: Path,
-    mixtures: Mixtures,
-    stay: NDArray[np.float64],
-    states: Sequence[str],
+    path: Path, mixtures: Mixtures, stay: NDArray[np.float64], states: Sequence[str]
 ) -> None:
     """Write mixtures of P pdfs, whole or not at all.
 

@@ -197,11 +197,7 @@ class CNNRNNEncoder(AbsEncoder):
 
 class _Convolution(nn.Module):
     def __init__(
-        self,
-        inputs: int,
-        outputs: int,
-        stride: tuple[int, int],
-        pool: tuple[int, int],
+        self, inputs: int, outputs: int, stride: tuple[int, int], pool: tuple[int, int]
     ) -> None:
         super().__init__()
         # BatchNorm adds a bias, so the convolution needs none.

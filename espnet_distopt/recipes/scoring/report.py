@@ -229,9 +229,7 @@ def counts(experiments: Sequence[DecodedExperiment]) -> Iterator[tuple[str, Tabl
     yield from _details("Cross-check (percent), not comparable with the above", checks)
 
 
-def _results(
-    experiments: Sequence[DecodedExperiment],
-) -> list[tuple[str, str, Result]]:
+def _results(experiments: Sequence[DecodedExperiment]) -> list[tuple[str, str, Result]]:
     return [
         (exp.name, name, result)
         for exp in experiments

@@ -134,11 +134,7 @@ def test_without_a_model_a_frame_is_ten_milliseconds(
 BAD = {
     "no counts": (None, "char", "utt2num_samples: no such file"),
     "other number": ("a 8\n", "char", "text:1: spk-train-000 is not in"),
-    "other utterance": (
-        "x 8\n" * 24,
-        "char",
-        "utt2num_samples:2: x comes twice",
-    ),
+    "other utterance": ("x 8\n" * 24, "char", "utt2num_samples:2: x comes twice"),
     "no subwords": ("", "bpe", "--bpemodel None: no such file"),
 }
 

@@ -33,10 +33,7 @@ from tests.refusal import Refused, error_of
 
 
 def test_an_alignment_is_read_as_it_was_written(tmp_path: Path) -> None:
-    written = {
-        "b": np.array([0, 0, 1], np.int32),
-        "a": np.array([2, 1], np.int32),
-    }
+    written = {"b": np.array([0, 0, 1], np.int32), "a": np.array([2, 1], np.int32)}
     write_alignments(tmp_path, tmp_path, written, 3)
     again = read_alignments(tmp_path / "ali.scp")
     assert list(again) == ["a", "b"]

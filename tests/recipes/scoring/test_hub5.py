@@ -192,8 +192,7 @@ BY_HUBSCR = {"glm that csrfilt ends at", "labels without definition"}
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [pytest.param(k, marks=needs_sctk) if k in BY_HUBSCR else k for k in BAD],
+    "kind", [pytest.param(k, marks=needs_sctk) if k in BY_HUBSCR else k for k in BAD]
 )
 def test_bad_input(tmp_path: Path, refused: Refused, kind: str) -> None:
     files, options, message = BAD[kind]

@@ -208,8 +208,7 @@ def test_intervals_say_what_they_are_drawn_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scorer", "marked"),
-    [("sclite 2.10", [1, 3]), ("hubscr (sclite 2.10)", [1])],
+    ("scorer", "marked"), [("sclite 2.10", [1, 3]), ("hubscr (sclite 2.10)", [1])]
 )
 def test_figures_of_other_test_data_are_marked(
     scorer: str, marked: list[int], tmp_path: Path

@@ -9,14 +9,7 @@ here, as in `2001, "Y", 1020, 1044, 303, 0, 910304, 1218, 1222, , `.
 
 import csv
 from collections import Counter
-from collections.abc import (
-    Callable,
-    Collection,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -201,9 +194,7 @@ def _find_transcripts(
 
 
 def _log_counts(
-    audio: Collection[str],
-    conversations: Collection[str],
-    log: Callable[[str], None],
+    audio: Collection[str], conversations: Collection[str], log: Callable[[str], None]
 ) -> None:
     all_of_them = len(audio) in _PRESSINGS
     expected = "" if all_of_them else " (the whole corpus has 2435 or 2438)"

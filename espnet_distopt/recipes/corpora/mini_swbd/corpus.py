@@ -17,12 +17,7 @@ import numpy as np
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.whole_directory import whole_directory
 from espnet_distopt.recipes.corpora.audio.sphere import write_sphere
-from espnet_distopt.recipes.corpora.hub5.stm import (
-    IGNORED,
-    Reference,
-    Span,
-    write_stm,
-)
+from espnet_distopt.recipes.corpora.hub5.stm import IGNORED, Reference, Span, write_stm
 from espnet_distopt.recipes.corpora.kaldi.directory import (
     SpeechSet,
     Utterance,

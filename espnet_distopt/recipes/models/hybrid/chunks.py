@@ -42,11 +42,7 @@ from espnet_distopt.espnet.training.batches import (
     DealingIterFactory,
     EpochBatches,
 )
-from espnet_distopt.recipes.models.hybrid.cutting import (
-    Cutting,
-    batches_of,
-    cutting_of,
-)
+from espnet_distopt.recipes.models.hybrid.cutting import Cutting, batches_of, cutting_of
 from espnet_distopt.recipes.models.hybrid.held import HeldFrames, PassingFrames
 
 Numbers = NDArray[np.int64]

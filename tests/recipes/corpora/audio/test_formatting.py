@@ -57,9 +57,7 @@ def files(tmp_path: Path) -> DataDir:
         wav[f"ann-{number}"] = str(tmp_path / f"{number}.wav")
         soundfile.write(wav[f"ann-{number}"], noise(1.5, number), RATE)
     data = DataDir(
-        wav=wav,
-        text=dict.fromkeys(wav, "hi there"),
-        utt2spk=dict.fromkeys(wav, "ann"),
+        wav=wav, text=dict.fromkeys(wav, "hi there"), utt2spk=dict.fromkeys(wav, "ann")
     )
     data.write(tmp_path / "data")
     return data

@@ -348,11 +348,7 @@ BAD: list[tuple[str, tuple[str, str], str]] = [
         ("-s3 pcm", "-s19 pcm,embedded-wavpack"),
         "sample_coding pcm,embedded-wavpac",
     ),
-    (
-        "bytes-1",
-        ("n_bytes -i 2", "n_bytes -i 1"),
-        "of pcm with sample_n_bytes 1: exp",
-    ),
+    ("bytes-1", ("n_bytes -i 2", "n_bytes -i 1"), "of pcm with sample_n_bytes 1: exp"),
     ("law-bytes", ("-s3 pcm", "-s4 ulaw"), "ulaw with sample_n_bytes 2: expected 1"),
     ("order", ("-s2 01", "-s2 11"), "sample_byte_format 01 or 10 in the header of"),
     ("no-order", ("sample_byte", "simple_byte"), "header of 16-bit samples"),

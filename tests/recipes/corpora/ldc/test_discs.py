@@ -60,10 +60,7 @@ BAD_TREES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda root: find_file(root, "x.*", "reference"),
         "no reference (a file named like x.*) below it",
     ),
-    "two": (
-        lambda root: find_file(root, r".*\.stm", "reference"),
-        "a.stm and ",
-    ),
+    "two": (lambda root: find_file(root, r".*\.stm", "reference"), "a.stm and "),
     "two of one name": (
         lambda root: name_recordings(find_files(root, r"a\..*")),
         "a copy of it is at",

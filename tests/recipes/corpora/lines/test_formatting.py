@@ -9,10 +9,7 @@ import pytest
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.tables import read_table, write_table
 from espnet_distopt.recipes.commands.formatting import format_lines_command as main
-from espnet_distopt.recipes.corpora.kaldi.arks import (
-    MatrixArkWriter,
-    read_matrix,
-)
+from espnet_distopt.recipes.corpora.kaldi.arks import MatrixArkWriter, read_matrix
 from espnet_distopt.recipes.corpora.lines.formatting import (
     RAW,
     check_scaling,
@@ -108,10 +105,7 @@ UNFIT: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda path: save(path, bars(12, 20)),
         "too narrow for its text: 19 columns, expected at least 20",
     ),
-    "blank": (
-        lambda path: save(path, np.full((20, 60), 255, np.uint8)),
-        "without ink",
-    ),
+    "blank": (lambda path: save(path, np.full((20, 60), 255, np.uint8)), "without ink"),
 }
 UNREADABLE: dict[str, tuple[Callable[[Path], object], str]] = {
     "lost": (lambda path: path.unlink(), "no such file"),

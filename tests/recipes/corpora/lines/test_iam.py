@@ -69,10 +69,7 @@ def test_own_lists(iam: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "000-a01-000u-01": "the M Ps agreed .",
     }
     assert sets["dev"].text == {"001-b02-001-00": '" Yes " & no'}
-    assert sets["test"].utt2spk == {
-        "000-c03-003a-00": "000",
-        "000-c03-003a-01": "000",
-    }
+    assert sets["test"].utt2spk == {"000-c03-003a-00": "000", "000-c03-003a-01": "000"}
     assert sets["dev"].images["001-b02-001-00"] == str(
         iam / "lines" / "b02" / "b02-001" / "b02-001-00.png"
     )
@@ -188,10 +185,7 @@ BAD = {
         _write("ascii/forms.txt", "b02-001 001", "b02-002 001"),
         "lines.txt:5: form b02-001 is not in",
     ),
-    "no image": (
-        lambda iam: image_of(iam, "b02-001-00").unlink(),
-        "lines.txt:5: ",
-    ),
+    "no image": (lambda iam: image_of(iam, "b02-001-00").unlink(), "lines.txt:5: "),
     "list of two columns": (
         _write("task/testset.txt", "c03-003a-00", "c03-003a-00 x"),
         "testset.txt:1: expected one id",

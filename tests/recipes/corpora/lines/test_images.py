@@ -68,8 +68,7 @@ KINDS: dict[str, Callable[[np.ndarray, Path], None]] = {
         Image.fromarray(image).convert("CMYK").save(path, quality=100)
     ),
     "lab.tif": lambda image, path: Image.merge(
-        "LAB",
-        [Image.fromarray(image)] + [Image.new("L", image.shape[::-1], 128)] * 2,
+        "LAB", [Image.fromarray(image)] + [Image.new("L", image.shape[::-1], 128)] * 2
     ).save(path),
     "lossless.webp": lambda image, path: Image.fromarray(image).save(
         path, lossless=True
@@ -127,10 +126,7 @@ BAD_IMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda path: path.write_bytes(b"P5 0 20 255\n"),
         "no_pixels.pgm: ",
     ),
-    "absurd.pgm": (
-        lambda path: path.write_bytes(b"P5 400000 400000 255\n"),
-        "pixels",
-    ),
+    "absurd.pgm": (lambda path: path.write_bytes(b"P5 400000 400000 255\n"), "pixels"),
     "too_large.pgm": (
         lambda path: path.write_bytes(b"P5 16000 10000 255\n"),
         "16000 x 10000 pixels, expected at most 150,000,000",

@@ -332,10 +332,7 @@ BAD_PAGES = {
         _page('imageWidth="100"', 'imageWidth="200"'),
         "p1.xml: the page is 200 x 60 pixels, its image",
     ),
-    "no size": (
-        _page('imageWidth="100"', ""),
-        "expected a number as the Page's image",
-    ),
+    "no size": (_page('imageWidth="100"', ""), "expected a number as the Page's image"),
     "no id": (_page('<TextLine id="l2">', "<TextLine>"), "a TextLine has no id"),
     "one id": (_page('id="l2"', 'id="l1"'), "p1.xml: two lines are called l1"),
     "ids that become one": (

@@ -43,10 +43,7 @@ def test_two_synthesizers_at_once_share_nothing():
 
 @pytest.mark.parametrize(
     ("text", "voice", "message"),
-    [
-        ("hello", "nowhere", "no voice 'nowhere'"),
-        ("", "en-us", "says nothing"),
-    ],
+    [("hello", "nowhere", "no voice 'nowhere'"), ("", "en-us", "says nothing")],
 )
 def test_what_cannot_be_said(text, voice, message):
     with Synthesizer() as synthesizer, pytest.raises(InputError, match=message):

@@ -20,10 +20,7 @@ from espnet_distopt.recipes.commands.decoding import (
     refuse_other_labels,
 )
 from espnet_distopt.recipes.corpora.kaldi.arks import read_matrix
-from espnet_distopt.recipes.hmm.alignments import (
-    Pdfs,
-    write_alignments,
-)
+from espnet_distopt.recipes.hmm.alignments import Pdfs, write_alignments
 from espnet_distopt.recipes.hmm.language import PhoneStates, write_states
 from espnet_distopt.recipes.models.hybrid.posteriors import PosteriorModel
 from espnet_distopt.recipes.models.hybrid.task import DistoptHybridTask
