@@ -5,12 +5,12 @@ import shutil
 import signal
 import sys
 import time
-from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from tests.recipes.contents import contents
 from tests.recipes.toy_recipe import Recipe
 
 BEFORE_TRAINING = ["format_data"] * 3 + ["make_tokens", "speech_shapes"]
@@ -223,14 +223,6 @@ def test_another_sample_rate(recipe: Recipe, fs: str) -> None:
     assert rates == ["16000"] * 3
 
 
-def _checksums(directory: Path) -> dict[str, str]:
-    return {
-        str(path.relative_to(directory)): sha256(path.read_bytes()).hexdigest()
-        for path in directory.rglob("*")
-        if path.is_file()
-    }
-
-
 def test_a_second_run_of_the_data_stages_changes_nothing(recipe: Recipe) -> None:
     real = {"STUB_REAL": "format_data make_tokens"}
     (recipe.directory / "local" / "data.sh").write_text(
@@ -238,11 +230,11 @@ def test_a_second_run_of_the_data_stages_changes_nothing(recipe: Recipe) -> None
     )
     options = ["--stop_stage", "5", "--speed_perturb_factors", "0.9 1.0"]
     recipe.asr(*options, **real)
-    first = _checksums(recipe.directory)
+    first = contents(recipe.directory)
     assert {"dump/train/text", "data/token_list/word/tokens.txt"} <= set(first)
     for stage in ("1", "3", "5"):
         recipe.asr("--stage", stage, *options[2:], "--stop_stage", stage, **real)
-        assert _checksums(recipe.directory) == first
+        assert contents(recipe.directory) == first
 
 
 @pytest.mark.parametrize(

@@ -292,17 +292,11 @@ def test_jobs_divide_the_utterances(root: Path, tmp_path: Path) -> None:
     assert list(read_table(tmp_path / "text", str)) == ["s-02", "s-22"]
 
 
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        ("acoustic_scale: 0\n", "acoustic_scale must be above 0"),
-        ("beams: 3\n", "unknown option 'beams'"),
-    ],
-)
 def test_wrong_options_leave_no_text(
-    root: Path, tmp_path: Path, config: str, message: str, refused: Refused
+    root: Path, tmp_path: Path, refused: Refused
 ) -> None:
-    (tmp_path / "decode.yaml").write_text(config)
+    message = "acoustic_scale must be above 0"
+    (tmp_path / "decode.yaml").write_text("acoustic_scale: 0\n")
     cmd = inference(root, tmp_path, "--config", str(tmp_path / "decode.yaml"))
     assert message in refused(hybrid_inference_command, cmd)
     assert not (tmp_path / "text").exists()

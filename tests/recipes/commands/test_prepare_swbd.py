@@ -10,6 +10,7 @@ import pytest
 from espnet_distopt.recipes.commands import preparing
 from espnet_distopt.recipes.corpora.kaldi.directory import DataDir
 from tests.recipes.commands.swbd_discs import FE, FSH, write_discs
+from tests.recipes.contents import contents
 from tests.refusal import Refused
 
 TRANSCRIPT = "ms98/20/2002/sw2002A-ms98-a-trans.text"
@@ -57,14 +58,6 @@ def options(discs: Path, *, optional: bool = True) -> list[str]:
         ),
         *("--out", str(discs.parent / "data")),
     ]
-
-
-def contents(root: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(root)): path.read_bytes()
-        for path in sorted(root.rglob("*"))
-        if path.is_file()
-    }
 
 
 def read(path: Path) -> DataDir:

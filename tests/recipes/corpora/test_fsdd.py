@@ -31,6 +31,7 @@ from espnet_distopt.recipes.corpora.fsdd import (
 )
 from espnet_distopt.recipes.corpora.kaldi.arks import Samples, read_wav
 from espnet_distopt.recipes.corpora.kaldi.directory import DataDir
+from tests.recipes.contents import contents
 from tests.refusal import Refused
 
 SETS = (
@@ -134,11 +135,6 @@ def test_no_recording_of_a_test_is_in_training(prepared: Path) -> None:
     assert takes["dev"].isdisjoint(takes["test_known"])
 
 
-def contents(directory: Path) -> dict[str, bytes]:
-    files = [path for path in directory.rglob("*") if path.is_file()]
-    return {path.name + path.parent.name: path.read_bytes() for path in files}
-
-
 def test_the_seed_decides(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,7 +150,7 @@ def test_the_seed_decides(
         prepare(corpus, Path("data"), seed=seed, sets=sets)
         runs.append(contents(Path("data")))
     assert runs[0] == runs[1]
-    assert runs[0]["wav.arkdev"] != runs[2]["wav.arkdev"]
+    assert runs[0]["dev/wav.ark"] != runs[2]["dev/wav.ark"]
 
 
 def test_join_keeps_time_and_level() -> None:

@@ -312,21 +312,6 @@ def test_a_model_that_espnet_would_load_in_part(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("missing", ["exp/config.yaml", "exp/model.pth"])
-def test_missing_model(
-    toy: Path, tmp_path: Path, missing: str, refused: Refused
-) -> None:
-    exp = tmp_path / "exp"
-    exp.mkdir()
-    for name in {"config.yaml", "model.pth"} - {Path(missing).name}:
-        (exp / name).touch()
-    text = toy / "valid" / "text"
-    options = ["--exp", exp, "--model", "model.pth", "--data", toy / "data"]
-    options += ["--dump", toy / "valid", "--text", text, "--out", tmp_path / "ctm"]
-    error = refused(main, [str(option) for option in options])
-    assert error == f"{tmp_path / missing}: no such file"
-
-
 def decode(toy: Path, out: Path, *more: str) -> None:
     options = ["--exp", toy / "exp", "--model", "model.pth", "--data", toy / "valid"]
     decoding.ctc_inference_command([*map(str, [*options, "--out", out]), *more])
@@ -347,15 +332,6 @@ def test_best_path_finds_the_words_of_tones(toy: Path, tmp_path: Path) -> None:
         parts[job] = read_table(tmp_path / job / "text", str)
     assert parts["1"].keys().isdisjoint(parts["2"])
     assert parts["1"] | parts["2"] == whole
-
-
-def test_best_path_refuses_a_part_that_is_none(
-    toy: Path, tmp_path: Path, refused: Refused
-) -> None:
-    (tmp_path / "text").touch()
-    error = refused(decode, toy, tmp_path, "--job", "3", "--nj", "2")
-    assert "--job 3: expected a number from 1 to 2" in error
-    assert not (tmp_path / "text").exists()
 
 
 def test_a_decoding_that_cannot_be_written_is_refused_before_the_work(

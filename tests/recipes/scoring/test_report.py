@@ -225,16 +225,6 @@ def test_figures_of_other_test_data_are_marked(
     assert cells[0] == "25.0" and cells[1] == "25.0 (other test data)"
 
 
-def test_a_result_is_read_as_it_was_written(experiments: list[Path]) -> None:
-    (path,) = experiments[0].glob("*/*/*/result.json")
-    result = Result.read(path)
-    assert result.to_json() == path.read_text()
-    assert result.intervals == {"all": (19.51, 31.24)}
-    assert result.cross_check is not None
-    assert result.cross_check.halves["all"].words == 18
-    assert list(result.speakers) == ["sw_4390-A"]
-
-
 @pytest.mark.parametrize(
     ("seconds", "expected"),
     [

@@ -23,6 +23,7 @@ from espnet_distopt.recipes.corpora.audio.formatting import (
 from espnet_distopt.recipes.corpora.audio.recordings import AudioFile, open_audio
 from espnet_distopt.recipes.corpora.kaldi.arks import Samples, WavArkWriter, read_wav
 from espnet_distopt.recipes.corpora.kaldi.directory import DataDir, FileChannel, Segment
+from tests.recipes.contents import contents
 from tests.recipes.corpora.audio.shorten_encoder import Encoder
 from tests.recipes.corpora.audio.sphere_files import shortened
 from tests.refusal import Refused, error_of
@@ -43,10 +44,6 @@ def dumped(target: Path) -> dict[str, Samples]:
     assert {rate for rate, _ in samples.values()} == {RATE}
     assert {utt: str(len(wav)) for utt, (_, wav) in samples.items()} == lengths
     return {utt: wav for utt, (_, wav) in samples.items()}
-
-
-def contents(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
 @pytest.fixture

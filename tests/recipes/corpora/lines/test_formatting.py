@@ -17,14 +17,11 @@ from espnet_distopt.recipes.corpora.lines.formatting import (
 )
 from espnet_distopt.recipes.corpora.lines.images import line_features
 from espnet_distopt.recipes.corpora.lines.sets import LineDir
+from tests.recipes.contents import contents
 from tests.recipes.corpora.lines.line_files import bars, data_dir, save
 from tests.refusal import Refused
 
 TEXTS = {f"ann-{number}": f"no. {number}" for number in range(5)}
-
-
-def contents(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
 @pytest.mark.parametrize("nj", [1, 3])
@@ -225,19 +222,6 @@ def test_onto_itself_or_somebody_elses(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not empty"):
         format_lines(source, tmp_path / "png")
     assert contents(source) == before
-
-
-@pytest.mark.parametrize("nj", [1, 2])
-def test_interrupted(nj: int, tmp_path: Path) -> None:
-    source = data_dir(tmp_path, TEXTS)
-
-    def interrupt(done: int, total: int) -> None:
-        if done == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        format_lines(source, tmp_path / "dump", nj=nj, progress=interrupt)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "png"]
 
 
 def test_arks_refuse_what_a_byte_cannot_hold(tmp_path: Path) -> None:

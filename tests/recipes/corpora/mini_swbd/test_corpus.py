@@ -37,6 +37,7 @@ from espnet_distopt.recipes.corpora.mini_swbd.corpus import (
     reference_text,
 )
 from espnet_distopt.recipes.corpora.mini_swbd.dialogue import ACRONYMS, SHARED, TOPICS
+from tests.recipes.contents import contents
 
 TINY = Sizes(
     conversations=2, test_conversations=1, turns=8, speakers=3, test_speakers=2
@@ -48,13 +49,6 @@ def corpus(tmp_path_factory):
     out = tmp_path_factory.mktemp("mini") / "corpus"
     make_corpus(out, TINY, seed=0, nj=1)
     return out
-
-
-def contents(root):
-    return {
-        str(path.relative_to(root)): path.read_bytes()
-        for path in find_files(root, ".*")
-    }
 
 
 def test_discs_look_like_the_ldcs(corpus):

@@ -335,14 +335,6 @@ def test_bad_input(
     assert list(out.iterdir()) == []
 
 
-def test_an_out_that_cannot_be_a_directory_is_refused(
-    root: Path, tmp_path: Path, refused: Refused
-) -> None:
-    (tmp_path / "file").write_text("")
-    for out in (tmp_path / "file", tmp_path / "file" / "out"):
-        assert str(out) in refused(decode, root, out)
-
-
 def write_bad_input(folder: Path) -> None:
     (folder / "beam.yaml").write_text("beam_size: 0\n")
     (folder / "search.yaml").write_text("search: best\n")
