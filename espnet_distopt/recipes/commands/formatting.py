@@ -2,6 +2,7 @@
 
 import argparse
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -145,12 +146,14 @@ def format_lines_command(cmd: Sequence[str] | None = None) -> None:
         nj=args.nj,
         progress=ProgressLine("lines: {done} of {total}"),
     )
+    columns = formatted.columns.values()
     print(
-        f"{args.target}: {formatted.lines} lines, {formatted.columns} columns, in "
+        f"{args.target}: {len(columns)} lines, {sum(columns)} columns, in "
         f"{time.monotonic() - started:.1f} s"
     )
     verb = "kept, though" if args.keep_all else "skipped"
-    for reason, count in sorted(formatted.unfit.items()):
+    reasons = Counter(why.partition(":")[0] for why in formatted.unfit.values())
+    for reason, count in sorted(reasons.items()):
         print(f"{args.target}: {verb} {count}: {reason} (see skipped.txt)")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.recipes.corpora.ldc.discs import MAX_LOST
-from espnet_distopt.recipes.scoring.trn import read_utt2spk, unknown_speakers
+from espnet_distopt.recipes.scoring.trn import read_utt2spk
 
 
 def corpus_parser(
@@ -67,13 +67,18 @@ def read_speakers(path: Path | None, utterances: Collection[str]) -> dict[str, s
     if path is None:
         return {}
     speakers = read_utt2spk(path)
-    if warning := unknown_speakers(utterances, speakers):
-        print(f"warning: {path}: {warning}", file=sys.stderr)
+    if unknown := set(utterances) - speakers.keys():
+        print(
+            f"warning: {path}: {len(unknown)} of {len(utterances)} utterances have no "
+            f"speaker, the first is {min(unknown)}: each counts as a speaker of its "
+            "own",
+            file=sys.stderr,
+        )
     return speakers
 
 
 def add_halves(parser: argparse.ArgumentParser, members: str) -> None:
-    """Add the option `--half`, whose values `scoring.subsets.parse_halves` reads."""
+    """Add the option `--half`, whose values `scoring.trn.parse_halves` reads."""
     parser.add_argument(
         "--half",
         action="append",

@@ -45,7 +45,6 @@ from espnet_distopt.recipes.scoring.scorers import (
 from espnet_distopt.recipes.scoring.sides import (
     ConversationSide,
     add_words,
-    all_words,
     check_known,
     read_sides,
 )
@@ -176,7 +175,7 @@ def _score_filtered(
     args: argparse.Namespace,
 ) -> Result:
     add_words(sides, read_ctm(args.ctm), args.stm, args.ctm)
-    words = all_words(sides.values())
+    words = [word for side in sides.values() for word in side.words]
     _tell_if_empty(words, args.ctm)
     hubscr = _find_hubscr(args.scorer, args.sctk)
     args.out.mkdir(parents=True, exist_ok=True)

@@ -176,11 +176,6 @@ def check_known(
             )
 
 
-def all_words(sides: Iterable[ConversationSide]) -> list[Word]:
-    """Return the words of all sides."""
-    return [word for side in sides for word in side.words]
-
-
 def _have_periods(references: Iterable[Reference]) -> bool:
     """Tell whether more spelled letters have a period, as in `i. b. m.`, than none."""
     with_period = without = 0

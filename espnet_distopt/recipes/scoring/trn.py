@@ -1,7 +1,7 @@
 """Transcripts from Kaldi's `text` files, their halves, and sclite's `trn`."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from espnet_distopt.errors import InputError
@@ -89,17 +89,6 @@ def read_utt2spk(path: Path) -> dict[str, str]:
                 f"found {len(fields)} fields"
             )
     return speakers
-
-
-def unknown_speakers(utterances: Collection[str], speakers: Mapping[str, str]) -> str:
-    """Return a warning of utterances whose speaker is not known; "" if all are."""
-    unknown = sorted(set(utterances) - speakers.keys())
-    if not unknown:
-        return ""
-    return (
-        f"{len(unknown)} of {len(utterances)} utterances have no speaker, the first is "
-        f"{unknown[0]}: each counts as a speaker of its own"
-    )
 
 
 def check_same_utterances(

@@ -1,6 +1,6 @@
 """Chooses the worst lines of a scored set, for reports, and keeps them in a file.
 
-`bin.error_sheet` shows more of them, with their images.
+The command `error_sheet` shows more of them, with their images.
 """
 
 import json
@@ -62,7 +62,7 @@ def worst_lines(
 def worst_segments(sides: Mapping[str, ConversationSide]) -> list[WorstLine]:
     """Choose the worst segments of conversation sides, by words of normalised text.
 
-    The errors are those of the cross-check (`scoring.normalized`): they may differ by
+    The errors are those of the cross-check by jiwer: they may differ by
     some from those that hubscr counts, which knows alternatives and optional words.
     """
     ref: Transcripts = {}

@@ -1,6 +1,5 @@
 """Formats data directories of text lines: makes features, or only checks the images."""
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -75,15 +74,6 @@ class WrittenLines:
         self.unfit |= other.unfit
 
 
-@dataclass(frozen=True)
-class FormattedLines:
-    """A directory's numbers of lines and columns, and of unfit lines by reason."""
-
-    lines: int
-    columns: int
-    unfit: Counter[str]
-
-
 def format_lines(
     source: Path,
     target: Path,
@@ -94,7 +84,7 @@ def format_lines(
     keep_all: bool = False,
     nj: int = 1,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> FormattedLines:
+) -> WrittenLines:
     """Check the lines of a data directory, and write them into a dump directory.
 
     A line that can't be used (unreadable, without text, without ink, too narrow, too
@@ -149,8 +139,7 @@ def format_lines(
         kept.write_files(new, source, locations=FEATURES if feats == ARK else IMAGES)
         write_table(new / "utt2num_frames", written.columns)
         write_text(new / SCALING, f"{height} {least_rows}\n")
-    reasons = Counter(why.partition(":")[0] for why in written.unfit.values())
-    return FormattedLines(len(kept.text), sum(written.columns.values()), reasons)
+    return written
 
 
 def check_scaling(dump: Path, height: int, least_rows: int) -> None:
