@@ -7,6 +7,9 @@ import pytest
 
 from espnet_distopt.errors import InputError, Main
 
+Refused = Callable[..., str]
+"""What the fixture `refused` of some folders gives: it calls, and returns the error."""
+
 
 def refuses(
     read: Callable[[Path], object],

@@ -3,11 +3,26 @@
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.recipes.toy_recipe import ROOT, Recipe
+from tests.refusal import Refused, error_of
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Refused:
+    """Return what gives the one line by which a command refuses its input.
+
+    It gets the command, or a function that runs it, and the arguments.
+    """
+
+    def line(call: Callable[..., object], *arguments: object) -> str:
+        return error_of(lambda _: call(*arguments), [], capsys)
+
+    return line
 
 
 @pytest.fixture

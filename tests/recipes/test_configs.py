@@ -31,11 +31,7 @@ CONFIGS = sorted(
     }
 )
 TUNING = ROOT / "egs" / "swbd" / "asr1" / "conf" / "tuning"
-LEARNERS = {
-    "train_hadpsgd_8x8": 64,
-    "train_bmuf_adam_32": 32,
-    "train_bmuf_adam_64": 64,
-}
+LEARNERS = {"train_hadpsgd_8x8": 64, "train_bmuf_adam_32": 32, "train_bmuf_adam_64": 64}
 
 _ADAM = "--optim adam --optim_conf lr=0.001"
 HYBRID = [

@@ -56,8 +56,7 @@ def iam(recipe: Recipe) -> Recipe:
 
 
 def test_iam_from_archives_to_table(iam: Recipe) -> None:
-    done = iam.asr(*OPTIONS, "--halves", "first=-00$")
-    assert done.returncode == 0, done.stderr
+    iam.asr(*OPTIONS, "--halves", "first=-00$")
     assert iam.modules() == [
         *["check", "prepare_iam", "check", *["format_lines"] * 3, "make_tokens"],
         *["ocr_train", "ocr_train", "ocr_inference", "ocr_inference"],
@@ -82,8 +81,7 @@ def test_pages_from_a_folder_to_a_table(iam: Recipe) -> None:
     for number in range(3):
         write_page(pages / f"p{number}.xml", {"no more": bars(), "oh": bars(40)})
     (iam.directory / "conf" / "decode.yaml").write_text("search: ngram_beam\n")
-    done = iam.asr(*OPTIONS, "--ngram_order", "4", PAGES=str(pages))
-    assert done.returncode == 0, done.stderr
+    iam.asr(*OPTIONS, "--ngram_order", "4", PAGES=str(pages))
     assert iam.modules()[:7] == [
         *["check", "prepare_lines", *["format_lines"] * 3, "make_tokens", "make_ngram"]
     ]
@@ -101,17 +99,14 @@ def test_pages_from_a_folder_to_a_table(iam: Recipe) -> None:
 def test_pages_that_nobody_named(iam: Recipe) -> None:
     shutil.copy(PAGES / "local" / "data.sh", iam.directory / "local")
     for place, message in (("", "PAGES is not set"), ("/no/pages", "/no/pages: no su")):
-        done = iam.asr(*OPTIONS, PAGES=place)
-        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-        assert done.stderr.startswith(f"error: {message}")
+        assert iam.refused(*OPTIONS, PAGES=place).startswith(message)
         assert not (iam.directory / "data").exists()
 
 
 def test_low_images_are_padded_everywhere(iam: Recipe) -> None:
     with (iam.directory / "conf" / "train.yaml").open("a") as file:
         file.write("line_least_rows: 64   # of a scan\n")
-    done = iam.asr(*OPTIONS, "--line_feats", "raw", "--stop_stage", "10")
-    assert done.returncode == 0, done.stderr
+    iam.asr(*OPTIONS, "--line_feats", "raw", "--stop_stage", "10")
     for call in iam.calls():
         if "format_lines" in call[1]:
             assert call[call.index("--least_rows") + 1] == "64"
@@ -119,17 +114,14 @@ def test_low_images_are_padded_everywhere(iam: Recipe) -> None:
 
 
 def test_training_needs_lines_that_are_scaled_as_it_says(iam: Recipe) -> None:
-    assert iam.asr(*OPTIONS, "--stop_stage", "10").returncode == 0
+    iam.asr(*OPTIONS, "--stop_stage", "10")
     with (iam.directory / "conf" / "train.yaml").open("a") as file:
         file.write("line_least_rows: 64\n")
-    done = iam.asr(*OPTIONS, "--stage", "11")
-    assert (done.returncode, done.stderr) == (
-        2,
-        "error: dump/train has lines of the height and least rows 40 0, and "
-        "conf/train.yaml says 40 64: run from stage 3 (--stage 3)\n",
+    assert iam.refused(*OPTIONS, "--stage", "11") == (
+        "dump/train has lines of the height and least rows 40 0, and "
+        "conf/train.yaml says 40 64: run from stage 3 (--stage 3)"
     )
-    again = iam.asr(*OPTIONS, "--stage", "3", "--stop_stage", "11")
-    assert again.returncode == 0, again.stderr
+    iam.asr(*OPTIONS, "--stage", "3", "--stop_stage", "11")
 
 
 @pytest.mark.parametrize(
@@ -137,8 +129,7 @@ def test_training_needs_lines_that_are_scaled_as_it_says(iam: Recipe) -> None:
     [("ark", "feats.scp,speech,kaldi_ark"), ("raw", "images.scp,speech,line_image_40")],
 )
 def test_features(iam: Recipe, line_feats: str, expected: str) -> None:
-    done = iam.asr(*OPTIONS, "--line_feats", line_feats, "--stop_stage", "11")
-    assert done.returncode == 0, done.stderr
+    iam.asr(*OPTIONS, "--line_feats", line_feats, "--stop_stage", "11")
     formats = [call[2:] for call in iam.calls() if "format_lines" in call[1]]
     options = ["--nj", "2", "--height", "40", "--feats", line_feats]
     assert formats == [
@@ -155,8 +146,7 @@ def test_features(iam: Recipe, line_feats: str, expected: str) -> None:
 def test_learners_and_language_model(iam: Recipe) -> None:
     (iam.directory / "conf" / "decode_lm.yaml").write_text("search: prefix_beam\n")
     options = [*OPTIONS[:-1], "bmuf_adam", "--nlearners", "2"]
-    done = iam.asr(*options, "--use_lm", "true", "--stop_stage", "12")
-    assert done.returncode == 0, done.stderr
+    iam.asr(*options, "--use_lm", "true", "--stop_stage", "12")
     [launch] = [call for call in iam.calls() if call[1].endswith("launch")]
     assert launch[:9] == [
         *["-m", "espnet_distopt.bin.launch", "--nproc", "2", "--restarts", "3"],
@@ -168,33 +158,15 @@ def test_learners_and_language_model(iam: Recipe) -> None:
     assert (iam.directory / "exp/ocr_bmuf_adam_2/decode_lm/test/text").exists()
 
 
-def test_failed_decoding_leaves_no_text(iam: Recipe) -> None:
-    assert iam.asr(*OPTIONS, "--stop_stage", "11").returncode == 0
-    text = iam.directory / "exp/ocr_none_1/decode/test/text"
-    text.parent.mkdir(parents=True)
-    text.write_text("an earlier one\n")
-    done = iam.asr(*OPTIONS, "--stage", "12", STUB_FAIL="ocr_inference")
-    assert done.returncode == 1
-    assert "error: decoding dump/test failed (exit code 1): Runtime" in done.stderr
-    assert not text.exists()
-
-
 @pytest.mark.parametrize(
     ("stage", "missing", "earlier"),
-    [
-        (3, "data/train/images.scp", 1),
-        (10, "dump/train/feats.scp", 3),
-        (12, "exp/ocr_none_1/valid.loss.ave.pth", 11),
-        (13, "exp/ocr_none_1/decode/test/text", 12),
-    ],
+    [(3, "data/train/images.scp", 1), (10, "dump/train/feats.scp", 3)],
 )
 def test_stage_without_what_it_needs(
     iam: Recipe, stage: int, missing: str, earlier: int
 ) -> None:
-    done = iam.asr(*OPTIONS, "--stage", str(stage))
-    assert (done.returncode, done.stderr) == (
-        2,
-        f"error: {missing} is missing: run from stage {earlier} (--stage {earlier})\n",
+    assert iam.refused(*OPTIONS, "--stage", str(stage)) == (
+        f"{missing} is missing: run from stage {earlier} (--stage {earlier})"
     )
 
 
@@ -225,28 +197,22 @@ def test_stage_without_what_it_needs(
     ],
 )
 def test_bad_option(iam: Recipe, options: tuple[str, ...], message: str) -> None:
-    done = iam.asr(*OPTIONS, *options)
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"error: {message}")
-    assert done.stderr.count("\n") == 1
+    done = iam.refused(*OPTIONS, *options)
+    assert done.startswith(f"{message}")
     assert iam.calls() == []
 
 
 @pytest.mark.parametrize(
     ("name", "search", "options"),
-    [
-        ("decode_lm", "prefix_beam", ("--use_lm", "true")),
-        ("decode", "ngram_beam", ()),
-    ],
+    [("decode_lm", "prefix_beam", ("--use_lm", "true")), ("decode", "ngram_beam", ())],
 )
 def test_a_language_model_without_a_weight(
     iam: Recipe, name: str, search: str, options: tuple[str, ...]
 ) -> None:
     config = iam.directory / "conf" / f"{name}.yaml"
     config.write_text(f"search: {search}\nlm_weight: 0.0\n")
-    done = iam.asr(*OPTIONS, *options)
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"error: conf/{name}.yaml: lm_weight is missing or 0")
+    done = iam.refused(*OPTIONS, *options)
+    assert done.startswith(f"conf/{name}.yaml: lm_weight is missing or 0")
 
 
 @pytest.mark.parametrize(
@@ -261,10 +227,8 @@ def test_without_iam(iam: Recipe, place: str, message: str) -> None:
     if place == "conf":
         for name in SETS:
             shutil.copy(iam.directory / "archives" / name, iam.directory / "conf")
-    done = iam.asr(*OPTIONS, IAM=place)
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"error: {message}")
-    assert done.stderr.count("\n") == 1
+    done = iam.refused(*OPTIONS, IAM=place)
+    assert done.startswith(f"{message}")
     assert not (iam.directory / "data").exists()
 
 

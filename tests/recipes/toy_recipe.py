@@ -11,6 +11,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def refusal(errors: str) -> str:
+    """Return a single error line without `error: `."""
+    assert errors.startswith("error: ") and errors.count("\n") == 1
+    return errors.removeprefix("error: ").rstrip("\n")
+
+
 @dataclass(frozen=True)
 class Recipe:
     """A recipe directory, whose methods start its scripts."""
@@ -36,7 +42,19 @@ class Recipe:
         return subprocess.CompletedProcess(command, process.returncode, out, err)
 
     def asr(self, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        """Run asr.sh with the token type `word`."""
+        """Run asr.sh, which must succeed."""
+        done = self.ends(*options, **variables)
+        assert done.returncode == 0, done.stderr
+        return done
+
+    def refused(self, *options: str, **variables: str) -> str:
+        """Return the one line by which asr.sh refuses its options or files."""
+        done = self.ends(*options, **variables)
+        assert done.returncode == 2, done.stderr
+        return refusal(done.stderr)
+
+    def ends(self, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Run asr.sh with the token type `word`, however it ends."""
         script = str(ROOT / "local" / "asr.sh")
         return self.run(script, "--token_type", "word", *options, **variables)
 

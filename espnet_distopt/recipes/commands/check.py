@@ -31,22 +31,15 @@ def get_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
-    parser.add_argument("--config", type=Path, help="training configuration (YAML)")
-    parser.add_argument(
-        "--distopt_config", type=Path, help="YAML with distopt and distopt_conf"
-    )
-    parser.add_argument("--distopt", help="algorithm; overrides the files'")
-    parser.add_argument("--nlearners", type=int, default=1, help="number of learners")
-    parser.add_argument(
-        "--gpus", action="store_true", help="learners need a GPU each on this machine"
-    )
-    parser.add_argument(
-        "--share_gpu", action="store_true", help="with --gpus: all share the first one"
-    )
-    parser.add_argument(
-        "--model", help="model that the training must write, as valid.loss.ave.pth"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("--config", type=Path, help="training configuration (YAML)")
+    add("--distopt_config", type=Path, help="YAML with distopt and distopt_conf")
+    add("--distopt", help="algorithm; overrides the files'")
+    add("--nlearners", type=int, default=1, help="number of learners")
+    add("--gpus", action="store_true", help="learners need a GPU each on this machine")
+    add("--share_gpu", action="store_true", help="with --gpus: all share the first one")
+    add("--model", help="model that the training must write, as valid.loss.ave.pth")
+    add(
         "--text", type=Path, help="Kaldi `text` file of a test set, to check its halves"
     )
     add_halves(parser, "utterances whose id")

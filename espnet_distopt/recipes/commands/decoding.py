@@ -2,7 +2,7 @@
 
 import argparse
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,7 @@ from espnet_distopt.files.writing import (
     whole_file,
 )
 from espnet_distopt.files.yaml import read_yaml
-from espnet_distopt.recipes.commands.options import (
-    ProgressLine,
-    model_files,
-    say,
-)
+from espnet_distopt.recipes.commands.options import ProgressLine, model_files, say
 from espnet_distopt.recipes.corpora.hub5.ctm import (
     TimedWord,
     Word,
@@ -49,12 +45,10 @@ BEST = "valid.loss.ave.pth"
 
 def _add_model(parser: argparse.ArgumentParser, default: str | None = None) -> None:
     """Add --exp and --model, which must be given if it has no default."""
-    parser.add_argument("--exp", type=Path, required=True, help="has config.yaml")
-    parser.add_argument(
-        "--model",
-        default=default,
-        required=default is None,
-        help="model file in --exp",
+    add = parser.add_argument
+    add("--exp", type=Path, required=True, help="has config.yaml")
+    add(
+        "--model", default=default, required=default is None, help="model file in --exp"
     )
 
 
@@ -72,6 +66,15 @@ def _share(args: argparse.Namespace) -> slice:
     return slice(args.job - 1, None, args.nj)
 
 
+def _configuration(args: argparse.Namespace) -> dict[str, Any]:
+    return read_yaml(args.config) if args.config else {}
+
+
+def _make(out: Path) -> None:
+    with explain_failed_write(out):
+        out.mkdir(parents=True, exist_ok=True)
+
+
 def ctc_inference_parser() -> argparse.ArgumentParser:
     """Return the parser of `ctc_inference`."""
     parser = argparse.ArgumentParser(
@@ -80,14 +83,11 @@ def ctc_inference_parser() -> argparse.ArgumentParser:
         "--ngram_file) the best words of an n-gram. Writes OUT/token and OUT/text, as "
         "espnet2.bin.asr_inference does.",
     )
+    add = parser.add_argument
     _add_model(parser)
-    parser.add_argument(
-        "--data", type=Path, required=True, help="has wav.scp and utt2num_samples"
-    )
-    parser.add_argument(
-        "--ngram_file", type=Path, help="ARPA file over words, to search them"
-    )
-    parser.add_argument(
+    add("--data", type=Path, required=True, help="has wav.scp and utt2num_samples")
+    add("--ngram_file", type=Path, help="ARPA file over words, to search them")
+    add(
         "--config",
         type=Path,
         help="YAML: search (best_path, or words with --ngram_file), and for words "
@@ -106,12 +106,10 @@ def ctc_inference_command(cmd: Sequence[str] | None = None) -> None:
     scp = args.data / "wav.scp"
     wavs = read_table(scp, str)
     samples = read_table(args.data / "utt2num_samples", counted("utterance", "samples"))
-    for number, name in enumerate(wavs, start=1):
-        if name not in samples:
-            raise InputError(f"{scp}:{number}: {name} is not in utt2num_samples")
+    _check_known(scp, wavs, args.data / "utt2num_samples", samples)
     config, parameters = model_files(args.exp, args.model)
     ngram = read_arpa(args.ngram_file) if args.ngram_file else None
-    conf = read_yaml(args.config) if args.config else {}
+    conf = _configuration(args)
     _check_search(conf.pop("search", None), ngram is not None, args.config)
 
     # These come late, because ESPnet is slow to import.
@@ -121,8 +119,7 @@ def ctc_inference_command(cmd: Sequence[str] | None = None) -> None:
 
     search = configure(WordSearch, conf, str(args.config))
     model = CTCModel(config, parameters)
-    with explain_failed_write(args.out):
-        args.out.mkdir(parents=True, exist_ok=True)
+    _make(args.out)
     mine = {name: wavs[name] for name in list(wavs)[share]}
     decoded: _Decoded
     if ngram is None:
@@ -161,11 +158,7 @@ def _decode_words(
     samples: Mapping[str, int],
     search: Any,
 ) -> _Decoded:
-    from espnet_distopt.recipes.models.ctc import (
-        decode_words,
-        spellings,
-        word_graph,
-    )
+    from espnet_distopt.recipes.models.ctc import decode_words, spellings, word_graph
 
     spelled = spellings(model, ngram.words())
     graph = word_graph(model, ngram, spelled, search, say)
@@ -187,23 +180,22 @@ def ocr_inference_parser() -> argparse.ArgumentParser:
         "a line without ink, or of an impossible width, has no text there, and is "
         "listed in OUT/unfit.",
     )
+    add = parser.add_argument
     _add_model(parser, BEST)
-    parser.add_argument(
+    add(
         "--data",
         type=Path,
         required=True,
         help="has feats.scp or images.scp, and utt2num_frames",
     )
-    parser.add_argument(
+    add(
         "--config",
         type=Path,
         help="YAML: search (greedy, prefix_beam or ngram_beam), beam_size, lm_weight, "
         "penalty, batch_size",
     )
-    parser.add_argument(
-        "--lm", type=Path, help="directory of a language model over the same tokens"
-    )
-    parser.add_argument(
+    add("--lm", type=Path, help="directory of a language model over the same tokens")
+    add(
         "--ngram_file",
         type=Path,
         help="ARPA file of an n-gram over the same tokens, for search: ngram_beam",
@@ -221,9 +213,7 @@ def ocr_inference_command(cmd: Sequence[str] | None = None) -> None:
     columns = read_table(args.data / "utt2num_frames", counted("line", "columns"))
     scp = _line_table(args.data)
     names = list(read_table(scp, str))
-    for number, name in enumerate(names, start=1):
-        if name not in columns:
-            raise InputError(f"{scp}:{number}: {name} is not in utt2num_frames")
+    _check_known(scp, names, args.data / "utt2num_frames", columns)
     config, parameters = model_files(args.exp, args.model)
 
     # These come late, because torch and ESPnet are slow to import.
@@ -232,15 +222,13 @@ def ocr_inference_command(cmd: Sequence[str] | None = None) -> None:
     from espnet_distopt.recipes.models.ocr.inference import LineRecognizer
     from espnet_distopt.recipes.models.ocr.search import Decoding
 
-    conf = read_yaml(args.config) if args.config else {}
-    decoding = configure(Decoding, conf, str(args.config))
+    decoding = configure(Decoding, _configuration(args), str(args.config))
     recognizer = LineRecognizer(config, parameters, decoding, args.lm, args.ngram_file)
     kind = recognizer.data_type
     if scp.stem == "feats":
         kind = "kaldi_ark"
         check_scaling(args.data, *recognizer.scaling)
-    with explain_failed_write(args.out):
-        args.out.mkdir(parents=True, exist_ok=True)
+    _make(args.out)
     mine = {name: columns[name] for name in names[share]}
     started = time.monotonic()
     print(f"decoding {len(mine)} lines of {scp}, {decoding.search}", flush=True)
@@ -272,17 +260,14 @@ def hybrid_inference_parser() -> argparse.ArgumentParser:
         "priors (--exp), or the likelihoods of Gaussian mixtures (without --exp). "
         "Writes OUT/text and OUT/ctm.",
     )
-    parser.add_argument("--exp", type=Path, help="has config.yaml and --model")
-    parser.add_argument("--model", default=BEST, help="model file in --exp")
-    parser.add_argument("--gmm", type=Path, required=True, help="from gmm_train")
-    parser.add_argument("--lang", type=Path, required=True, help="from make_lang")
-    parser.add_argument(
-        "--data", type=Path, required=True, help="has wav.scp and hybrid/feats.scp"
-    )
-    parser.add_argument(
-        "--places", type=Path, required=True, help="data directory, for times in files"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("--exp", type=Path, help="has config.yaml and --model")
+    add("--model", default=BEST, help="model file in --exp")
+    add("--gmm", type=Path, required=True, help="from gmm_train")
+    add("--lang", type=Path, required=True, help="from make_lang")
+    add("--data", type=Path, required=True, help="has wav.scp and hybrid/feats.scp")
+    add("--places", type=Path, required=True, help="data directory, for times in files")
+    add(
         "--config",
         type=Path,
         help="YAML: acoustic_scale, beam, max_active, prior_scale",
@@ -301,14 +286,13 @@ def hybrid_inference_command(cmd: Sequence[str] | None = None) -> None:
     language = read_language(args.lang)
     feats = _features(args.data)
     mine = {name: feats[name] for name in list(feats)[share]}
-    conf = read_yaml(args.config) if args.config else {}
 
     # These come late, because torch and ESPnet are slow to import.
     from espnet_distopt.algorithms.options import configure
     from espnet_distopt.recipes.hmm.gmm import read_gmm
     from espnet_distopt.recipes.hmm.search import Decoding
 
-    search = configure(Decoding, conf, str(args.config))
+    search = configure(Decoding, _configuration(args), str(args.config))
     mixtures, stay = read_gmm(args.gmm / "gmm.npz", language.states.names())
     if args.exp is None:
         scored = _likelihoods(mixtures, mine)
@@ -409,16 +393,17 @@ def hybrid_scores_parser() -> argparse.ArgumentParser:
         "each frame's pdfs minus their log priors, which Kaldi's latgen-faster-mapped "
         "takes with the final.mdl and the HCLG.fst of the alignments.",
     )
+    add = parser.add_argument
     _add_model(parser, BEST)
-    parser.add_argument(
+    add(
         "--ali",
         type=Path,
         required=True,
         help="alignments of the training set, as exp/hybrid_gmm/train: their counts "
         "give the priors",
     )
-    parser.add_argument("--data", type=Path, required=True, help="has hybrid/feats.scp")
-    parser.add_argument("--out", type=Path, required=True, help="directory to write")
+    add("--data", type=Path, required=True, help="has hybrid/feats.scp")
+    add("--out", type=Path, required=True, help="directory to write")
     return parser
 
 
@@ -454,17 +439,16 @@ def ctc_align_parser() -> argparse.ArgumentParser:
         "the model that decoded them, and write the words with their times (CTM). An "
         "utterance decoded to nothing has no line.",
     )
+    add = parser.add_argument
     _add_model(parser)
-    parser.add_argument(
+    add(
         "--data",
         type=Path,
         required=True,
         help="data directory: segments, reco2file_and_channel; stm, if it has one, "
         "says between which times an utterance's words are",
     )
-    parser.add_argument(
-        "--dump", type=Path, required=True, help="the same set after format_data"
-    )
+    add("--dump", type=Path, required=True, help="the same set after format_data")
     decoded = parser.add_mutually_exclusive_group(required=True)
     decoded.add_argument(
         "--text", type=Path, help="words by utterance; the model's tokenizer splits"
@@ -472,7 +456,7 @@ def ctc_align_parser() -> argparse.ArgumentParser:
     decoded.add_argument(
         "--tokens", type=Path, help="tokens by utterance, as asr_inference writes them"
     )
-    parser.add_argument("--out", type=Path, required=True, help="CTM file to write")
+    add("--out", type=Path, required=True, help="CTM file to write")
     return parser
 
 
@@ -526,9 +510,9 @@ def _tokens(line: str) -> list[str]:
 
 
 def _check_known(
-    source: Path, decoded: Mapping[str, str], path: Path, known: Mapping[str, object]
+    source: Path, names: Iterable[str], path: Path, known: Mapping[str, object]
 ) -> None:
-    for number, utterance in enumerate(decoded, start=1):
+    for number, utterance in enumerate(names, start=1):
         if utterance not in known:
             raise InputError(f"{source}:{number}: {utterance} is not in {path}")
 
@@ -549,9 +533,7 @@ def _check_tokens(
 def refuse_other_labels(exp: Path, labels: Path) -> None:
     """Refuse labels other than those that a hybrid system has learned.
 
-    Args:
-        exp: The directory of its training.
-        labels: The directory of the labels, which has `counts`.
+    `labels` is their directory, which has `counts`.
 
     Raises:
         InputError: The labels are not those of the training.

@@ -2,6 +2,7 @@
 
 import argparse
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,12 +19,11 @@ def make_tokens_parser() -> argparse.ArgumentParser:
         "bpe.model).",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--type", choices=TYPES, required=True, help="kind of token")
-    parser.add_argument("--text", type=Path, required=True, help="Kaldi `text` file")
-    parser.add_argument("--out", type=Path, required=True, help="directory to write")
-    parser.add_argument(
-        "--nbpe", type=int, default=100, help="length of the list (bpe only)"
-    )
+    add = parser.add_argument
+    add("--type", choices=TYPES, required=True, help="kind of token")
+    add("--text", type=Path, required=True, help="Kaldi `text` file")
+    add("--out", type=Path, required=True, help="directory to write")
+    add("--nbpe", type=int, default=100, help="length of the list (bpe only)")
     return parser
 
 
@@ -43,16 +43,11 @@ def format_data_parser() -> argparse.ArgumentParser:
         "rate_and_speeds.",
         keep_all="keep utterances of any duration and without words (for test sets)",
     )
-    parser.add_argument(
-        "--min_seconds", type=float, default=0.1, help="drop shorter utterances"
-    )
-    parser.add_argument(
-        "--max_seconds", type=float, default=20.0, help="drop longer utterances"
-    )
-    parser.add_argument(
-        "--sample_rate", type=int, default=8000, help="rate the audio must have, Hz"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("--min_seconds", type=float, default=0.1, help="drop shorter utterances")
+    add("--max_seconds", type=float, default=20.0, help="drop longer utterances")
+    add("--sample_rate", type=int, default=8000, help="rate the audio must have, Hz")
+    add(
         "--speed_factors",
         default="1.0",
         help='write each utterance at these speeds, as "0.9 1.0 1.1"; the limits hold '
@@ -115,16 +110,15 @@ def format_lines_parser() -> argparse.ArgumentParser:
         keep_all="keep lines of any width and without text (for test sets); an image "
         "that can't be read is then an error",
     )
-    parser.add_argument(
-        "--height", type=int, default=32, help="pixels that a line is scaled to"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("--height", type=int, default=32, help="pixels that a line is scaled to")
+    add(
         "--least_rows",
         type=int,
         default=0,
         help="pad lower images with paper to so many rows before they are scaled",
     )
-    parser.add_argument(
+    add(
         "--feats",
         choices=("ark", "raw"),
         default="ark",
@@ -152,12 +146,14 @@ def format_lines_command(cmd: Sequence[str] | None = None) -> None:
         nj=args.nj,
         progress=ProgressLine("lines: {done} of {total}"),
     )
+    columns = formatted.columns.values()
     print(
-        f"{args.target}: {formatted.lines} lines, {formatted.columns} columns, in "
+        f"{args.target}: {len(columns)} lines, {sum(columns)} columns, in "
         f"{time.monotonic() - started:.1f} s"
     )
     verb = "kept, though" if args.keep_all else "skipped"
-    for reason, count in sorted(formatted.unfit.items()):
+    reasons = Counter(why.partition(":")[0] for why in formatted.unfit.values())
+    for reason, count in sorted(reasons.items()):
         print(f"{args.target}: {verb} {count}: {reason} (see skipped.txt)")
 
 
@@ -168,10 +164,9 @@ def make_features_parser() -> argparse.ArgumentParser:
         "format_data: 40 log-mel energies with first and second derivatives for each "
         "10 ms, normalized by speaker, in Kaldi's compressed form.",
     )
-    parser.add_argument(
-        "--data", type=Path, required=True, help="has wav.scp and utt2spk"
-    )
-    parser.add_argument("--out", type=Path, required=True, help="directory to write")
+    add = parser.add_argument
+    add("--data", type=Path, required=True, help="has wav.scp and utt2spk")
+    add("--out", type=Path, required=True, help="directory to write")
     return parser
 
 

@@ -53,7 +53,8 @@ def make_lexicon_parser() -> argparse.ArgumentParser:
         f"that a dictionary lacks get the phone {SPOKEN_NOISE}, and are counted. "
         "Letters get their names, because the texts of Switchboard spell acronyms out.",
     )
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "--text",
         type=Path,
         action="append",
@@ -68,7 +69,7 @@ def make_lexicon_parser() -> argparse.ArgumentParser:
         "--synthesizer", action="store_true", help="espeak-ng's phonemes of each word"
     )
     add_max_lost(parser, "the dictionary's lines", "they are bad")
-    parser.add_argument("--out", type=Path, required=True, help="file to write")
+    add("--out", type=Path, required=True, help="file to write")
     return parser
 
 
@@ -133,12 +134,11 @@ def make_lang_parser() -> argparse.ArgumentParser:
         "interpolated Kneser-Ney smoothing.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument(
-        "--lexicon", type=Path, required=True, help="'word phone phone ...' a line"
-    )
-    parser.add_argument("--text", type=Path, required=True, help="Kaldi `text` file")
-    parser.add_argument("--order", type=int, default=3, help="order of the n-gram")
-    parser.add_argument("--out", type=Path, required=True, help="directory to write")
+    add = parser.add_argument
+    add("--lexicon", type=Path, required=True, help="'word phone phone ...' a line")
+    add("--text", type=Path, required=True, help="Kaldi `text` file")
+    add("--order", type=int, default=3, help="order of the n-gram")
+    add("--out", type=Path, required=True, help="directory to write")
     return parser
 
 
@@ -160,15 +160,16 @@ def make_ngram_parser() -> argparse.ArgumentParser:
         "words of a text, or over its characters.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--text", type=Path, required=True, help="Kaldi `text` file")
-    parser.add_argument(
+    add = parser.add_argument
+    add("--text", type=Path, required=True, help="Kaldi `text` file")
+    add(
         "--token_list",
         type=Path,
         help="characters that are the tokens of a model (stage 5 makes the list): the "
         "n-gram is over these instead of words",
     )
-    parser.add_argument("--order", type=int, default=3, help="order of the n-gram")
-    parser.add_argument("--out", type=Path, required=True, help="ARPA file to write")
+    add("--order", type=int, default=3, help="order of the n-gram")
+    add("--out", type=Path, required=True, help="ARPA file to write")
     return parser
 
 
@@ -209,8 +210,9 @@ def gmm_train_parser() -> argparse.ArgumentParser:
         "OUT/NAME: ali.scp with the pdf of each frame, and the counts of the pdfs.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--lang", type=Path, required=True, help="from make_lang")
-    parser.add_argument(
+    add = parser.add_argument
+    add("--lang", type=Path, required=True, help="from make_lang")
+    add(
         "--data",
         action="append",
         required=True,
@@ -218,12 +220,10 @@ def gmm_train_parser() -> argparse.ArgumentParser:
         help="a set to align: has text, and DUMP/hybrid/feats.scp from make_features; "
         "the mixtures are trained on the first one (repeatable)",
     )
-    parser.add_argument("--out", type=Path, required=True, help="directory to write")
-    parser.add_argument(
-        "--utterances", type=int, default=1000, help="train on so many at most"
-    )
-    parser.add_argument("--passes", type=int, default=20, help="of alignment")
-    parser.add_argument(
+    add("--out", type=Path, required=True, help="directory to write")
+    add("--utterances", type=int, default=1000, help="train on so many at most")
+    add("--passes", type=int, default=20, help="of alignment")
+    add(
         "--doublings", type=int, default=4, help="how often the mixtures double in size"
     )
     return parser
@@ -327,8 +327,9 @@ def import_alignments_parser() -> argparse.ArgumentParser:
         "counts of the pdfs, as gmm_train writes them. Utterances that Kaldi has not "
         "aligned are left out, and counted.",
     )
-    parser.add_argument("--ali", type=Path, required=True, help="as exp/tri4_ali")
-    parser.add_argument(
+    add = parser.add_argument
+    add("--ali", type=Path, required=True, help="as exp/tri4_ali")
+    add(
         "--data",
         action="append",
         required=True,
@@ -337,7 +338,7 @@ def import_alignments_parser() -> argparse.ArgumentParser:
     )
     why = "they are not as long as the features"
     add_max_lost(parser, "a set's alignments", why)
-    parser.add_argument("--out", type=Path, required=True, help="directory to write")
+    add("--out", type=Path, required=True, help="directory to write")
     return parser
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.recipes.corpora.ldc.discs import MAX_LOST
-from espnet_distopt.recipes.scoring.trn import read_utt2spk, unknown_speakers
+from espnet_distopt.recipes.scoring.trn import read_utt2spk
 
 
 def corpus_parser(
@@ -19,14 +19,14 @@ def corpus_parser(
     It has `--out`, `--seed`, `--nj`, and an option for each size.
     """
     parser = argparse.ArgumentParser(
-        description=description,
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
-    parser.add_argument("--out", type=Path, required=True, help=out)
-    parser.add_argument("--seed", type=int, default=0, help="of everything")
-    parser.add_argument("--nj", type=int, default=2, help="number of processes")
+    add = parser.add_argument
+    add("--out", type=Path, required=True, help=out)
+    add("--seed", type=int, default=0, help="of everything")
+    add("--nj", type=int, default=2, help="number of processes")
     for name, (default, meaning) in sizes.items():
-        parser.add_argument(f"--{name}", type=int, default=default, help=meaning)
+        add(f"--{name}", type=int, default=default, help=meaning)
     return parser
 
 
@@ -48,13 +48,13 @@ def format_parser(description: str, keep_all: str) -> argparse.ArgumentParser:
     It has `source`, `target`, `--keep_all` and `--nj`.
     """
     parser = argparse.ArgumentParser(
-        description=description,
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
-    parser.add_argument("source", type=Path, help="data directory, as data/train")
-    parser.add_argument("target", type=Path, help="directory to write, as dump/train")
-    parser.add_argument("--keep_all", action="store_true", help=keep_all)
-    parser.add_argument("--nj", type=int, default=1, help="number of processes")
+    add = parser.add_argument
+    add("source", type=Path, help="data directory, as data/train")
+    add("target", type=Path, help="directory to write, as dump/train")
+    add("--keep_all", action="store_true", help=keep_all)
+    add("--nj", type=int, default=1, help="number of processes")
     return parser
 
 
@@ -67,13 +67,18 @@ def read_speakers(path: Path | None, utterances: Collection[str]) -> dict[str, s
     if path is None:
         return {}
     speakers = read_utt2spk(path)
-    if warning := unknown_speakers(utterances, speakers):
-        print(f"warning: {path}: {warning}", file=sys.stderr)
+    if unknown := set(utterances) - speakers.keys():
+        print(
+            f"warning: {path}: {len(unknown)} of {len(utterances)} utterances have no "
+            f"speaker, the first is {min(unknown)}: each counts as a speaker of its "
+            "own",
+            file=sys.stderr,
+        )
     return speakers
 
 
 def add_halves(parser: argparse.ArgumentParser, members: str) -> None:
-    """Add the option `--half`, whose values `scoring.subsets.parse_halves` reads."""
+    """Add the option `--half`, whose values `scoring.trn.parse_halves` reads."""
     parser.add_argument(
         "--half",
         action="append",

@@ -72,13 +72,7 @@ def prepare_swbd_parser() -> argparse.ArgumentParser:
         default=[],
         help="LDC2004S13 LDC2005S13",
     )
-    add(
-        "--fisher_text",
-        type=Path,
-        nargs="+",
-        default=[],
-        help="LDC2004T19 LDC2005T19",
-    )
+    add("--fisher_text", type=Path, nargs="+", default=[], help="LDC2004T19 LDC2005T19")
     add("--rt03", type=Path, help="LDC2007S10")
     add("--out", type=Path, required=True, help="where the data directories go")
     add(
@@ -162,12 +156,7 @@ def _training_sets(args: argparse.Namespace) -> list[SpeechSet]:
     train_all = replace(
         both, name="train_all", utterances=tuple(sorted(capped, key=lambda u: u.id))
     )
-    return [
-        train_nodup,
-        dev,
-        replace(fisher, name="train_fisher"),
-        train_all,
-    ]
+    return [train_nodup, dev, replace(fisher, name="train_fisher"), train_all]
 
 
 def _evaluations(args: argparse.Namespace) -> list[Evaluation]:
@@ -223,16 +212,15 @@ def prepare_fsdd_parser() -> argparse.ArgumentParser:
         description="Write the data directories train, dev, test_known (the known "
         "speakers) and test_unseen (theo, who is not in training).",
     )
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "--fsdd",
         type=Path,
         default=os.environ.get("FSDD") or None,
         help="copy of the dataset (default: $FSDD)",
     )
-    parser.add_argument(
-        "--out", type=Path, default=Path("data"), help="where (default: data)"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="of everything (default 0)")
+    add("--out", type=Path, default=Path("data"), help="where (default: data)")
+    add("--seed", type=int, default=0, help="of everything (default 0)")
     return parser
 
 
@@ -265,15 +253,16 @@ def prepare_iam_parser() -> argparse.ArgumentParser:
         description="Write the data directories train, dev and test of IAM's lines, "
         "from the archives ascii.tgz (or xml.tgz) and lines.tgz.",
     )
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "--iam",
         type=Path,
         required=True,
         help="directory that has ascii/ (or xml/) and lines/",
     )
-    parser.add_argument("--out", type=Path, required=True, help="as data")
+    add("--out", type=Path, required=True, help="as data")
     for name in ("train", "dev", "test"):
-        parser.add_argument(
+        add(
             f"--{name}_ids",
             type=Path,
             nargs="+",
@@ -307,9 +296,8 @@ def prepare_lines_parser() -> argparse.ArgumentParser:
         description=prepare_lines_command.__doc__,
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument(
-        "--out", type=Path, required=True, help="data directory, as data/train"
-    )
+    add = parser.add_argument
+    add("--out", type=Path, required=True, help="data directory, as data/train")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument(
         "--table",
@@ -319,16 +307,14 @@ def prepare_lines_parser() -> argparse.ArgumentParser:
     source.add_argument(
         "--pages", type=Path, nargs="+", help="PAGE files, or directories of them"
     )
-    parser.add_argument(
+    add(
         "--sets",
         action="store_true",
         help="with --pages DIRECTORY: write OUT/train, OUT/dev and OUT/test; the sets "
         "are the directories of these names in it, or one page in ten is of dev, one "
         "of test and the others are of train",
     )
-    parser.add_argument(
-        "--writer", default="", help="with --pages: of all lines, if not one a page"
-    )
+    add("--writer", default="", help="with --pages: of all lines, if not one a page")
     return parser
 
 

@@ -67,8 +67,9 @@ def get_parser() -> argparse.ArgumentParser:
         description="Copy a recipe to DIR/egs/NAME, and the scripts that recipes share "
         "to DIR/local. Without arguments, list the recipes.",
     )
-    parser.add_argument("name", nargs="?", metavar="NAME", help="the recipe")
-    parser.add_argument("dir", nargs="?", type=Path, metavar="DIR", help="where to")
+    add = parser.add_argument
+    add("name", nargs="?", metavar="NAME", help="the recipe")
+    add("dir", nargs="?", type=Path, metavar="DIR", help="where to")
     return parser
 
 

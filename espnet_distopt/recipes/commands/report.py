@@ -45,8 +45,6 @@ class Training:
     """What an experiment directory holds for a report.
 
     Attributes:
-        name: The name of the experiment.
-        directory: Its directory.
         history: What its learners have written, all of it; None without that.
         scores: How it was trained and what was scored, for each decoding.
     """
@@ -76,11 +74,7 @@ class Training:
 
 
 def page(
-    trainings: Sequence[Training],
-    environment: Environment,
-    *,
-    title: str,
-    now: float,
+    trainings: Sequence[Training], environment: Environment, *, title: str, now: float
 ) -> str:
     """Return the page."""
     parts = [f"<h1>{escape(title)}</h1>", *_trainings(trainings, now)]
@@ -208,11 +202,10 @@ def get_parser() -> argparse.ArgumentParser:
         "written, and the configurations. A directory with neither learners nor scores "
         "is left out, so that exp/* may be given.",
     )
-    parser.add_argument("experiments", type=Path, nargs="+", metavar="EXP")
-    parser.add_argument(
-        "-o", "--out", type=Path, required=True, metavar="FILE.html", help="the page"
-    )
-    parser.add_argument("--title", default="Trainings", help="heading of the page")
+    add = parser.add_argument
+    add("experiments", type=Path, nargs="+", metavar="EXP")
+    add("-o", "--out", type=Path, required=True, metavar="FILE.html", help="the page")
+    add("--title", default="Trainings", help="heading of the page")
     return parser
 
 

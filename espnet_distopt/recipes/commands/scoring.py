@@ -41,12 +41,10 @@ from espnet_distopt.recipes.scoring.scorers import (
     find_hubscr,
     find_sclite,
     is_installed,
-    label,
 )
 from espnet_distopt.recipes.scoring.sides import (
     ConversationSide,
     add_words,
-    all_words,
     check_known,
     read_sides,
 )
@@ -75,18 +73,19 @@ def score_parser() -> argparse.ArgumentParser:
         "nothing counts as deletions; an utterance missing from the hypotheses is an "
         "error.",
     )
-    parser.add_argument("--ref", type=Path, required=True, help="reference `text`")
-    parser.add_argument("--hyp", type=Path, required=True, help="decoded `text`")
-    parser.add_argument("--out", type=Path, required=True, help="directory to write")
-    parser.add_argument("--utt2spk", type=Path, help="speakers, for the trn ids")
+    add = parser.add_argument
+    add("--ref", type=Path, required=True, help="reference `text`")
+    add("--hyp", type=Path, required=True, help="decoded `text`")
+    add("--out", type=Path, required=True, help="directory to write")
+    add("--utt2spk", type=Path, help="speakers, for the trn ids")
     add_halves(parser, "utterances whose id")
-    parser.add_argument(
+    add(
         "--scorer",
         choices=("auto", "sclite", "jiwer"),
         default="auto",
         help="auto: sclite if installed, else jiwer (default)",
     )
-    parser.add_argument("--sctk", metavar="PATH", help="sclite or sctk to use")
+    add("--sctk", metavar="PATH", help="sclite or sctk to use")
     return parser
 
 
@@ -128,27 +127,24 @@ def score_hub5_parser() -> argparse.ArgumentParser:
         "tags are dropped from the CTM first, as Kaldi's and ESPnet's recipes do; with "
         "--ctm_as_is they count, as in NIST's evaluations.",
     )
-    parser.add_argument("--stm", type=Path, required=True, help="reference")
-    parser.add_argument("--glm", type=Path, required=True, help="mapping rules")
-    parser.add_argument(
-        "--ctm", type=Path, required=True, help="recognized words with times"
-    )
-    parser.add_argument("--out", type=Path, required=True, help="directory to write")
-    parser.add_argument(
+    add = parser.add_argument
+    add("--stm", type=Path, required=True, help="reference")
+    add("--glm", type=Path, required=True, help="mapping rules")
+    add("--ctm", type=Path, required=True, help="recognized words with times")
+    add("--out", type=Path, required=True, help="directory to write")
+    add(
         "--ctm_as_is",
         action="store_true",
         help="give all words of the CTM to hubscr; the result is then hubscr's own",
     )
     add_halves(parser, "sides (as sw_4390-A) whose name")
-    parser.add_argument(
+    add(
         "--scorer",
         choices=("auto", "hubscr", "jiwer"),
         default="auto",
         help="auto: hubscr if installed, else jiwer on normalised text (default)",
     )
-    parser.add_argument(
-        "--sctk", metavar="PATH", help="SCTK: its directory, or a program of it"
-    )
+    add("--sctk", metavar="PATH", help="SCTK: its directory, or a program of it")
     return parser
 
 
@@ -179,13 +175,14 @@ def _score_filtered(
     args: argparse.Namespace,
 ) -> Result:
     add_words(sides, read_ctm(args.ctm), args.stm, args.ctm)
-    words = all_words(sides.values())
+    words = [word for side in sides.values() for word in side.words]
     _tell_if_empty(words, args.ctm)
     hubscr = _find_hubscr(args.scorer, args.sctk)
     args.out.mkdir(parents=True, exist_ok=True)
     normalized = None
     if hubscr is None or is_installed():
-        normalized = add_up(label(), count_normalized(sides), halves, ctm=FILTERED)
+        name = f"{Jiwer().label}, normalised text"
+        normalized = add_up(name, count_normalized(sides), halves, ctm=FILTERED)
     if hubscr is None:
         assert normalized is not None
         return normalized
@@ -234,10 +231,11 @@ def score_lines_parser() -> argparse.ArgumentParser:
         "decoded to nothing counts as deletions; a line missing from the hypotheses, "
         "or without a reference text, is an error.",
     )
-    parser.add_argument("--ref", type=Path, required=True, help="reference `text`")
-    parser.add_argument("--hyp", type=Path, required=True, help="decoded `text`")
-    parser.add_argument("--out", type=Path, required=True, help="directory to write to")
-    parser.add_argument(
+    add = parser.add_argument
+    add("--ref", type=Path, required=True, help="reference `text`")
+    add("--hyp", type=Path, required=True, help="decoded `text`")
+    add("--out", type=Path, required=True, help="directory to write to")
+    add(
         "--utt2spk",
         type=Path,
         help="writers or fonts, over which the 95 %% intervals are taken (default: "
@@ -276,10 +274,11 @@ def wer_report_parser() -> argparse.ArgumentParser:
         "scoring wrote below it. What is not a scored experiment is left out, so that "
         "exp/* may be given.",
     )
-    parser.add_argument("experiments", type=Path, nargs="+", metavar="EXP")
-    parser.add_argument("--title", default="Results", help="heading of the report")
-    parser.add_argument("--note", help="sentence to stand above the figures")
-    parser.add_argument("--command", help="command that made the results")
+    add = parser.add_argument
+    add("experiments", type=Path, nargs="+", metavar="EXP")
+    add("--title", default="Results", help="heading of the report")
+    add("--note", help="sentence to stand above the figures")
+    add("--command", help="command that made the results")
     return parser
 
 
@@ -325,13 +324,12 @@ def error_sheet_parser() -> argparse.ArgumentParser:
         "each image, and below it reference and hypothesis with what differs marked.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument(
-        "--data", type=Path, required=True, help="has feats.scp or images.scp"
-    )
-    parser.add_argument("--ref", type=Path, required=True, help="reference `text`")
-    parser.add_argument("--hyp", type=Path, required=True, help="decoded `text`")
-    parser.add_argument("--out", type=Path, required=True, help="page to write")
-    parser.add_argument("--most", type=int, default=40, help="lines to show")
+    add = parser.add_argument
+    add("--data", type=Path, required=True, help="has feats.scp or images.scp")
+    add("--ref", type=Path, required=True, help="reference `text`")
+    add("--hyp", type=Path, required=True, help="decoded `text`")
+    add("--out", type=Path, required=True, help="page to write")
+    add("--most", type=int, default=40, help="lines to show")
     return parser
 
 

@@ -59,8 +59,6 @@ class DigitSet:
     """A set to make.
 
     Attributes:
-        name: The name of its data directory.
-        strings: The number of strings.
         indices: The numbers of the recordings that may be used.
         unseen: Whether it is spoken by the unseen speaker, or else by the others.
     """
@@ -90,21 +88,14 @@ class Summary:
 
 
 def prepare(
-    fsdd: Path,
-    out: Path,
-    *,
-    seed: int = 0,
-    sets: Sequence[DigitSet] = SETS,
+    fsdd: Path, out: Path, *, seed: int = 0, sets: Sequence[DigitSet] = SETS
 ) -> list[Summary]:
     """Write a data directory `out/NAME` with an ark for each set, or none of them.
 
     The result depends on nothing but the recordings and the arguments.
 
-    Args:
-        fsdd: The copy of the dataset, which has the folder `recordings`.
-        out: The directory that gets the data directories.
-        seed: Decides strings, gaps, gains and noise.
-        sets: The sets to make.
+    The copy of the dataset has the folder `recordings`. The seed decides strings, gaps,
+    gains and noise.
 
     Returns:
         A summary of each set.

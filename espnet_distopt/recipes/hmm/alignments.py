@@ -42,9 +42,12 @@ def checked(vector: object, pdfs: int, where: str) -> Pdfs:
     Raises:
         InputError: It is not; the message has `where`.
     """
-    if not isinstance(vector, np.ndarray) or vector.dtype.kind not in "iu":
-        raise InputError(f"{where}: expected a vector of integers")
-    if vector.ndim != 1 or len(vector) == 0:
+    if (
+        not isinstance(vector, np.ndarray)
+        or vector.dtype.kind not in "iu"
+        or vector.ndim != 1
+        or len(vector) == 0
+    ):
         raise InputError(f"{where}: expected a vector of integers that is not empty")
     if vector.min() < 0 or vector.max() >= pdfs:
         worst = vector.min() if vector.min() < 0 else vector.max()
@@ -146,11 +149,7 @@ def write_alignments(
 ) -> None:
     """Write all of an alignment directory but `states.txt`.
 
-    Args:
-        directory: The directory to write into.
-        named: The name that the directory will have, for `ali.scp`.
-        alignments: Utterance -> its pdfs.
-        pdfs: The number of pdfs.
+    `named` is the name that the directory will have, for `ali.scp`.
     """
     with IntArkWriter(directory / "ali.ark", named=named / "ali.ark") as ark:
         for name in sorted(alignments):

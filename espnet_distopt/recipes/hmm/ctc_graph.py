@@ -33,10 +33,7 @@ def expand_ctc(
 
     The graph has about as many arcs as `count_arcs` says.
 
-    Args:
-        grammar: The words that may follow each other.
-        spellings: Their tokens.
-        tokens: The number of tokens, with the blank.
+    The number of tokens includes the blank.
 
     Raises:
         InputError: A word of the grammar has no spelling, or kaldifst is not installed.

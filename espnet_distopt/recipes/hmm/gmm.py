@@ -85,13 +85,9 @@ class Mixtures:
         )
 
     def components(self, features: Tensor) -> Tensor:
-        """Return the log likelihood of each component with its weight.
+        """Return the log likelihood of each component, (T, P, M), for (T, D).
 
-        Args:
-            features: Shape (T, D).
-
-        Returns:
-            Shape (T, P, M). It costs 4 T P M D floating-point operations.
+        It costs 4 T P M D floating-point operations.
         """
         pdfs, size, dimensions = self.means.shape
         precisions = 1 / self.variances
@@ -118,11 +114,7 @@ class Mixtures:
 
 
 class Statistics:
-    """The sums over frames from which the next mixtures are estimated (EM).
-
-    Args:
-        mixtures: The mixtures that weigh the components of a frame's pdf.
-    """
+    """The sums over frames from which the next mixtures are estimated (EM)."""
 
     def __init__(self, mixtures: Mixtures) -> None:
         self._mixtures = mixtures
@@ -179,18 +171,11 @@ class Statistics:
 
 
 def write_gmm(
-    path: Path,
-    mixtures: Mixtures,
-    stay: NDArray[np.float64],
-    states: Sequence[str],
+    path: Path, mixtures: Mixtures, stay: NDArray[np.float64], states: Sequence[str]
 ) -> None:
     """Write mixtures of P pdfs, whole or not at all.
 
-    Args:
-        path: The file to write.
-        mixtures: The mixtures.
-        stay: The probability of staying in each state, shape (P,).
-        states: The names of the P states.
+    `stay` is the probability of staying in each state, shape (P,).
     """
     with whole_file(path) as new, new.open("wb") as file:
         np.savez(
@@ -205,10 +190,6 @@ def write_gmm(
 
 def read_gmm(path: Path, states: Sequence[str]) -> tuple[Mixtures, list[float]]:
     """Read mixtures, and the probability of staying in each state.
-
-    Args:
-        path: The file.
-        states: The names of the lexicon's states.
 
     Raises:
         InputError: The file is not of this kind, or is of other states.
@@ -248,7 +229,6 @@ class FlatStart:
     """The options of the training.
 
     Attributes:
-        passes: The number of passes of alignment and re-estimation.
         doublings: How often the mixtures double in size; the passes between two
             doublings are equally many, and the rest follows the last one.
     """
@@ -288,33 +268,21 @@ def even_alignment(
 class Aligner:
     """Aligns utterances with their words.
 
-    Args:
-        lexicon: The pronunciations of the words.
-        states: The states of the phones.
+    Attributes:
+        stay: The probability of staying in each state for one more frame, by pdf.
     """
 
     def __init__(self, lexicon: Lexicon, states: PhoneStates) -> None:
         self._lexicon = lexicon
         self._states = states
-        self._stay: Sequence[float] = [0.5] * len(states)
-
-    @property
-    def stay(self) -> Sequence[float]:
-        """The probability of staying in each state for one more frame, by pdf."""
-        return self._stay
-
-    def move(self, stay: Sequence[float]) -> None:
-        """Set the probabilities of staying in each state, by pdf."""
-        self._stay = stay
+        self.stay: Sequence[float] = [0.5] * len(states)
 
     def align(self, words: Sequence[str], scores: NDArray[np.float32]) -> Pdfs | None:
         """Return the pdf of each frame, or None if the words do not fit.
 
-        Args:
-            words: The words of the utterance.
-            scores: The log likelihood of each pdf, shape (frames, pdfs).
+        The scores are the log likelihoods of the pdfs, shape (frames, pdfs).
         """
-        models = HmmSet(self._states, self._stay)
+        models = HmmSet(self._states, self.stay)
         graph = expand(linear_grammar(words), self._lexicon, models)
         found = best_path(graph, scores, _ALIGNING)
         return found.pdfs if found else None
@@ -347,25 +315,24 @@ def train(
             installed.
     """
     dimensions = next(iter(features.values())).shape[1] if features else 0
-    alignments: dict[str, Pdfs] = {}
-    for name, matrix in features.items():
-        even = even_alignment(texts[name], lexicon, states, len(matrix))
-        if even is not None:
-            alignments[name] = even
+    even = {
+        name: even_alignment(texts[name], lexicon, states, len(matrix))
+        for name, matrix in features.items()
+    }
+    alignments = {name: pdfs for name, pdfs in even.items() if pdfs is not None}
     if not alignments:
         raise InputError(
             f"none of {len(features)} utterances has as many frames as the states of "
             "its words"
         )
-    mixtures = _estimate(Mixtures.flat(len(states), dimensions), features, alignments)[
-        0
-    ]
+    flat = Mixtures.flat(len(states), dimensions)
+    mixtures, _ = _estimate(flat, features, alignments)
     aligner = Aligner(lexicon, states)
     for number in range(1, options.passes + 1):
         found = align_all(aligner, mixtures, features, texts)
         if not found:
             raise InputError("no utterance can be aligned with its words")
-        aligner.move(PdfCounts.of(found.values(), len(states)).stay().tolist())
+        aligner.stay = PdfCounts.of(found.values(), len(states)).stay().tolist()
         mixtures, value = _estimate(mixtures, features, found)
         progress(number, value)
         if options.doubles_after(number):

@@ -159,10 +159,8 @@ def ngram_grammar(
 ) -> Grammar:
     """Return a grammar whose states are the histories of an n-gram model.
 
-    Args:
-        model: The model.
-        words: The words that are kept, those with a pronunciation.
-        penalty: A cost that is added to that of each word.
+    The words that are kept have a pronunciation; `penalty` is added to the cost of
+    each.
 
     Raises:
         InputError: The model has none of these words.
@@ -205,7 +203,6 @@ class HmmSet:
     """Hidden Markov models: their states, and how long one stays in each.
 
     Attributes:
-        states: The states of the phones.
         stay: The probability of staying in each state for one more frame, by pdf.
     """
 
@@ -220,12 +217,8 @@ def expand(
 
     The graph has about 2 `STATES` arcs for each phone of each word arc of the grammar.
 
-    Args:
-        grammar: The words that may follow each other.
-        lexicon: Their pronunciations.
-        models: The states.
-        scale: The factor of the costs of staying in a state and of leaving it. It
-            should be the acoustic scale, because both belong to the same model.
+    The costs of staying in a state and of leaving it are multiplied by `scale`, which
+    should be the acoustic scale, because both belong to the same model.
 
     Raises:
         InputError: A word of the grammar is not in the lexicon, or a phone has no

@@ -171,11 +171,7 @@ class Language:
 def make_language(source: Path, text: Path, order: int, out: Path) -> Language:
     """Write the directory of a language, whole or not at all, and return the language.
 
-    Args:
-        source: The lexicon, which has the words of the text at least.
-        text: Kaldi's `text` file, from which the n-gram is estimated.
-        order: The order of the n-gram.
-        out: The directory to write.
+    The lexicon `source` has the words of the text at least, a `text` file of Kaldi.
 
     Raises:
         InputError: A file cannot be read, a word has no pronunciation, there are no

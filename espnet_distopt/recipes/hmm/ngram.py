@@ -41,7 +41,6 @@ class Ngram:
     """An n-gram model.
 
     Attributes:
-        order: The greatest length of an n-gram.
         probabilities: N-gram -> log10 of the probability of its last word after the
             others.
         backoffs: History -> log10 of its backoff weight; 0 for a history that is not

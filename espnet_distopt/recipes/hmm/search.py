@@ -88,10 +88,7 @@ def best_path(
     If no path within the beam does, the search is repeated with a beam ten times as
     wide, and ten times as many paths.
 
-    Args:
-        graph: The graph to search.
-        scores: The score of each pdf at each frame, shape (frames, pdfs).
-        search: The options.
+    The scores are those of each pdf at each frame, shape (frames, pdfs).
     """
     if len(scores) == 0:
         return None

@@ -39,8 +39,6 @@ class Block(NamedTuple):
     """A block is some 3x3 convolutions, each with BatchNorm and ReLU, and a max-pool.
 
     Attributes:
-        channels: the number of output channels of each convolution.
-        convolutions: the number of convolutions.
         stride: the stride of the first convolution, as (width, height); the others have
             stride 1.
         pool: the size and the stride of the pooling window, as (width, height); (1, 1)
@@ -82,12 +80,7 @@ class CNNRNNEncoder(AbsEncoder):
 
     Args:
         input_size: the height of the lines, in pixels.
-        cnn: the kind of CNN: `compact` or `vgg` (see `blocks`).
-        channels: the number of channels of the first block; later blocks have two and
-            four times as many.
         subsample: the number of columns that become one frame, 2 or 4.
-        num_layers: the number of layers of the BLSTM.
-        hidden_size: the number of cells of each layer in each direction.
         output_size: the width of the bottleneck behind the BLSTM.
         dropout: the probability of dropout before the BLSTM and between its layers.
         columns: `flat` if a frame holds all values of its column, `max` if it holds the
@@ -204,11 +197,7 @@ class CNNRNNEncoder(AbsEncoder):
 
 class _Convolution(nn.Module):
     def __init__(
-        self,
-        inputs: int,
-        outputs: int,
-        stride: tuple[int, int],
-        pool: tuple[int, int],
+        self, inputs: int, outputs: int, stride: tuple[int, int], pool: tuple[int, int]
     ) -> None:
         super().__init__()
         # BatchNorm adds a bias, so the convolution needs none.

@@ -163,7 +163,6 @@ class Alignment:
     """The result of an alignment.
 
     Attributes:
-        words: all words of all utterances, with their times in seconds.
         spread: sorted names of the utterances that have fewer frames than their tokens
             need; their words share the utterance's time evenly.
     """
@@ -231,17 +230,18 @@ def decode(
 
     The best path takes the best token of each frame; then repetitions and blanks are
     removed. It costs one forward pass of batches, and no search.
-
-    Args:
-        model: the model that decodes.
-        wavs: utterance -> its audio as `path.ark:offset`.
-        samples: utterance -> its length in samples.
     """
-    order = sorted(wavs, key=lambda utterance: (-samples[utterance], utterance))
-    for utterance, log_probs in model.posteriors({name: wavs[name] for name in order}):
+    for utterance, log_probs in _longest_first(model, wavs, samples):
         path = log_probs.argmax(axis=1)
         starts = [i for i in range(len(path)) if i == 0 or path[i] != path[i - 1]]
         yield utterance, [model.tokens[path[i]] for i in starts if path[i] != 0]
+
+
+def _longest_first(
+    model: CTCModel, wavs: Mapping[str, str], samples: Mapping[str, int]
+) -> Iterator[tuple[str, NDArray[np.float32]]]:
+    order = sorted(wavs, key=lambda utterance: (-samples[utterance], utterance))
+    return model.posteriors({name: wavs[name] for name in order})
 
 
 _UNKNOWN = "<unk>"
@@ -279,12 +279,8 @@ def word_graph(
 ) -> Graph:
     """Return the graph of the words that follow each other by an n-gram.
 
-    Args:
-        model: The model that decodes.
-        ngram: The n-gram.
-        spelled: The tokens of its words, by number.
-        search: The options.
-        log: Called with a line that tells how much memory the graph will take.
+    `spelled` has the tokens of the n-gram's words, by number; `log` is told how much
+    memory the graph will take.
 
     Raises:
         InputError: None of the n-gram's words can be spelled, the machine has too
@@ -306,17 +302,8 @@ def decode_words(
     """Yield each utterance with the tokens of its best words, the longest first.
 
     An utterance for which no path reaches an end has None for its tokens.
-
-    Args:
-        model: The model that decodes.
-        graph: The words to search, from `word_graph`.
-        spelled: Their tokens, by number.
-        wavs: Utterance -> its audio as `path.ark:offset`.
-        samples: Utterance -> its length in samples.
-        search: The options.
     """
-    order = sorted(wavs, key=lambda utterance: (-samples[utterance], utterance))
-    for utterance, log_probs in model.posteriors({name: wavs[name] for name in order}):
+    for utterance, log_probs in _longest_first(model, wavs, samples):
         found = best_path(graph, log_probs, search)
         if found is None:
             yield utterance, None
@@ -360,10 +347,6 @@ def time_words(
 
 def spell(tokens: Sequence[str], kind: str) -> list[tuple[str, int, int]]:
     """Join tokens into words.
-
-    Args:
-        tokens: The tokens of a text.
-        kind: Their type: `word`, `char` or `bpe`.
 
     Returns:
         Each word with the indices of its first and its last token.
@@ -410,20 +393,19 @@ def spread(frames: int, count: int) -> list[tuple[int, int]]:
 
 
 def token_frames(
-    log_probs: NDArray[np.float32], ids: Sequence[int], blank: int = 0
+    log_probs: NDArray[np.float32], ids: Sequence[int]
 ) -> list[tuple[int, int]] | None:
     """Find the frames of each token on the path of the highest probability.
 
     Args:
         log_probs: Log-posteriors, shape (frames, vocabulary).
-        ids: The column of each token; none is `blank`.
-        blank: The column of the blank.
+        ids: The column of each token; none is 0, the blank.
 
     Returns:
         The first frame and the end of each token, or None if no path has a probability
         above zero.
     """
-    states = np.full(2 * len(ids) + 1, blank)
+    states = np.zeros(2 * len(ids) + 1, np.int64)
     states[1::2] = ids
     if len(log_probs) == 0:
         return [] if len(ids) == 0 else None

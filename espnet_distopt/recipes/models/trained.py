@@ -17,11 +17,7 @@ def load_ctc_model(
 ) -> tuple[Any, Namespace]:
     """Load an experiment's `config.yaml` and one of its models, ready for inference.
 
-    Args:
-        task: The task class of ESPnet that builds the model.
-        config: The configuration of the training.
-        model: The parameters.
-        purpose: What the CTC output is needed for, a verb that ends a message.
+    The purpose is a verb, which ends the message about a missing CTC output.
 
     Returns:
         The model in evaluation mode, and the arguments of its training.

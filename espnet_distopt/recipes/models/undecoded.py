@@ -36,9 +36,6 @@ class Undecoded:
     def check(self, total: int) -> None:
         """Refuse to go on if nothing at all was decoded, although it is long enough.
 
-        Args:
-            total: The number of utterances that were to be decoded.
-
         Raises:
             InputError: All failed, so that the model or an option is at fault.
         """

@@ -142,10 +142,8 @@ def counts_table(
 ) -> str:
     """Return a line for each entry: its counts, then percentages of its words.
 
-    Args:
-        counts: The counts of each line, by its name.
-        intervals: The 95 % intervals of `Err` in percent, for the names that have one.
-        unit: What is counted: words or characters.
+    The intervals are the 95 % ones of `Err`, in percent, for the names that have one.
+    The unit is words or characters.
     """
     intervals = intervals or {}
     width = max(map(len, counts))

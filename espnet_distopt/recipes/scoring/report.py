@@ -23,12 +23,7 @@ class TrainingSummary:
     """How an experiment was trained; None where the trainer has not written it.
 
     Attributes:
-        algorithm: The name of the distributed optimizer.
-        learners: The number of learners.
-        epochs: The number of epochs trained.
         seconds: The wall-clock time of the training.
-        espnet: The version of ESPnet that it was trained with.
-        torch: The version of torch that it was trained with.
     """
 
     algorithm: str | None = None
@@ -64,8 +59,6 @@ class DecodedExperiment:
     Attributes:
         name: The name of the experiment, and behind it that of the decoding, if the
             experiment was decoded in more than one way: `asr_adpsgd_2/decode_words`.
-        summary: How it was trained.
-        results: The results of each set.
         worst: The worst lines of each set of which scoring has kept some, the worst
             first.
         models: The files of parameters that have decoded the sets, as far as known.
@@ -236,9 +229,7 @@ def counts(experiments: Sequence[DecodedExperiment]) -> Iterator[tuple[str, Tabl
     yield from _details("Cross-check (percent), not comparable with the above", checks)
 
 
-def _results(
-    experiments: Sequence[DecodedExperiment],
-) -> list[tuple[str, str, Result]]:
+def _results(experiments: Sequence[DecodedExperiment]) -> list[tuple[str, str, Result]]:
     return [
         (exp.name, name, result)
         for exp in experiments
@@ -307,12 +298,7 @@ def _rate(result: Result, half: str, usual: tuple[int, ...]) -> str:
 def _details(
     heading: str, results: Iterable[tuple[str, str, Result]]
 ) -> Iterator[tuple[str, Table]]:
-    """Yield a heading and a table with sclite's columns for each scorer and unit.
-
-    Args:
-        heading: The heading of the tables.
-        results: The name of the experiment, the test set, and the result.
-    """
+    """Yield a heading and a table with sclite's columns for each scorer and unit."""
     tables: dict[tuple[str, str], list[list[str]]] = {}
     for experiment, name, result in results:
         scorer = result.scorer + (f", CTM {AS_IS}" if result.ctm == AS_IS else "")

@@ -8,8 +8,8 @@ text (NFC); the blanks between words are characters, too.
 
 import json
 import unicodedata
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -193,12 +193,7 @@ def score(
 ) -> Result:
     """Score each half, and all utterances.
 
-    Args:
-        ref: The reference words of each utterance.
-        hyp: The recognized words of each of these utterances.
-        halves: The regular expression of each half, by name; an utterance belongs to a
-            half if the expression is found in its id.
-        scorer: Counts the errors.
+    An utterance belongs to a half if the half's regular expression is found in its id.
 
     Raises:
         InputError: A half's pattern is no regular expression, or finds no utterance
@@ -222,37 +217,34 @@ def add_up(
 ) -> Result:
     """Add up the counts of speakers, for each half and for all.
 
-    Args:
-        scorer: The name and version of the scorer that counted.
-        speakers: The counts of each speaker.
-        halves: The regular expression of each half, by name; a speaker belongs to a
-            half if the expression is found in its name.
-        cross_check: The result of another scorer for the same words.
-        ctm: What was scored of a CTM, AS_IS or FILTERED.
+    A speaker belongs to a half if the half's regular expression is found in its name.
+    `ctm` is AS_IS or FILTERED.
 
     Raises:
         InputError: A half's pattern is no regular expression, or finds no speaker
             or no reference word.
     """
-    counts: dict[str, Counts] = {}
-    intervals: dict[str, Interval] = {}
-    numbers: dict[str, int] = {}
-    for name, pattern in (*halves.items(), (ALL, "")):
-        chosen = [speakers[each] for each in members(name, pattern, speakers)]
-        counts[name] = Counts.total(chosen)
-        if not counts[name].words:
+    parts = {
+        name: [speakers[each] for each in members(name, pattern, speakers)]
+        for name, pattern in (*halves.items(), (ALL, ""))
+    }
+    result = replace(_summed(scorer, parts, SPEAKERS), speakers=dict(speakers))
+    for name, counts in result.halves.items():
+        if not counts.words:
             raise InputError(f"no reference word in '{name}': nothing to score")
-        interval = bootstrap_interval(chosen)
-        if interval:
-            intervals[name], numbers[name] = interval, len(chosen)
+    return replace(result, cross_check=cross_check, ctm=ctm)
+
+
+def _summed(scorer: str, parts: Mapping[str, Sequence[Counts]], kind: str) -> Result:
+    """Return the sums of the parts, with intervals by a bootstrap over this kind."""
+    found = {name: bootstrap_interval(each) for name, each in parts.items()}
+    intervals = {name: interval for name, interval in found.items() if interval}
+    numbers = {name: len(parts[name]) for name in intervals}
     return Result(
         scorer,
-        counts,
+        {name: Counts.total(each) for name, each in parts.items()},
         intervals,
-        dict(speakers),
-        cross_check=cross_check,
-        ctm=ctm,
-        draws=Draws(SPEAKERS, numbers) if numbers else None,
+        draws=Draws(kind, numbers) if numbers else None,
     )
 
 
@@ -290,13 +282,9 @@ def score_lines(
 ) -> tuple[Result, Result]:
     """Count the errors of each half and of all lines.
 
-    Args:
-        ref: The words of each line; no line is empty.
-        hyp: The words that were read in each of these lines.
-        writers: The writer or font of each line. The intervals are taken over writers;
-            a line that is not in it counts as a writer of its own.
-        halves: The regular expression of each half, by name; a line belongs to a half
-            if the expression is found in its id.
+    No reference is empty. A line belongs to a half if the half's regular expression is
+    found in its id. The intervals are taken over the writers or fonts; a line without
+    one counts as a writer of its own.
 
     Returns:
         The result for characters (CER), and the one for words (WER).
@@ -305,45 +293,26 @@ def score_lines(
         InputError: A half's pattern is no regular expression or finds no line, or jiwer
             is not installed.
     """
-    parts = {
-        name: members(name, pattern, ref)
-        for name, pattern in (*halves.items(), (ALL, ""))
-    }
-    scorers: dict[str, Scorer] = {CER: Jiwer(characters=True), WER: Jiwer()}
-    characters, words = (
-        _score(measure, ref, hyp, writers, parts) for measure in scorers.items()
-    )
-    return characters, words
+    owners = {writers.get(line, line) for line in ref}
+    kind = WRITERS if len(owners) < len(ref) else LINES
+    groups: dict[str, list[list[str]]] = {}
+    for name, pattern in (*halves.items(), (ALL, "")):
+        lines: dict[str, list[str]] = {}
+        for line in members(name, pattern, ref):
+            lines.setdefault(writers.get(line, line), []).append(line)
+        groups[name] = list(lines.values())
 
+    def scored(measure: str, scorer: Jiwer) -> Result:
+        parts = {
+            name: [
+                scorer.count({u: ref[u] for u in group}, {u: hyp[u] for u in group})
+                for group in each
+            ]
+            for name, each in groups.items()
+        }
+        return replace(_summed(scorer.label, parts, kind), measure=measure)
 
-def _score(
-    measure: tuple[str, Scorer],
-    ref: Transcripts,
-    hyp: Transcripts,
-    writers: Mapping[str, str],
-    parts: Mapping[str, list[str]],
-) -> Result:
-    name, scorer = measure
-    counts: dict[str, Counts] = {}
-    intervals: dict[str, Interval] = {}
-    numbers: dict[str, int] = {}
-    for part, lines in parts.items():
-        groups: dict[str, list[str]] = {}
-        for line in lines:
-            groups.setdefault(writers.get(line, line), []).append(line)
-        each = [
-            scorer.count({u: ref[u] for u in group}, {u: hyp[u] for u in group})
-            for group in groups.values()
-        ]
-        counts[part] = Counts.total(each)
-        interval = bootstrap_interval(each)
-        if interval:
-            intervals[part], numbers[part] = interval, len(each)
-    kind = (
-        WRITERS if len({writers.get(line, line) for line in ref}) < len(ref) else LINES
-    )
-    draws = Draws(kind, numbers) if numbers else None
-    return Result(scorer.label, counts, intervals, measure=name, draws=draws)
+    return scored(CER, Jiwer(characters=True)), scored(WER, Jiwer())
 
 
 def _composed(transcripts: Transcripts) -> Transcripts:

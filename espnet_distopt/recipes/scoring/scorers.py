@@ -67,11 +67,7 @@ def run(
 
 
 def sclite_version(command: Sequence[str]) -> str | None:
-    """Return the version that sclite prints, or None if the command is not sclite.
-
-    Raises:
-        InputError: It cannot be started.
-    """
+    """Return the version that sclite prints, or None if the command is not sclite."""
     done = run(command)
     version = re.search(r"sclite Version: ([\d.]+)", done.stdout + done.stderr)
     return version.group(1) if version else None
@@ -108,8 +104,7 @@ class Jiwer:
         """
         utterances = sorted(ref)
         refs, hyps = ([" ".join(side[u]) for u in utterances] for side in (ref, hyp))
-        align = _align_characters if self.characters else _align_words
-        aligned = align(refs, hyps)
+        aligned = self._align(refs, hyps)
         return Counts(
             sentences=len(utterances),
             words=aligned.hits + aligned.substitutions + aligned.deletions,
@@ -120,30 +115,26 @@ class Jiwer:
             sentence_errors=sum(ref[u] != hyp[u] for u in utterances),
         )
 
+    def _align(
+        self, refs: list[str], hyps: list[str]
+    ) -> "CharacterOutput | WordOutput":
+        try:
+            import jiwer
+        except ImportError:
+            sctk = "sctk (Debian: apt-get install sctk) or " * (not self.characters)
+            raise InputError(
+                f"no scorer: install {sctk}jiwer (pip install jiwer)"
+            ) from None
+        if self.characters:
+            keep = jiwer.Compose([jiwer.ReduceToListOfListOfChars()])
+            return jiwer.process_characters(refs, hyps, keep, keep)
+        keep = jiwer.Compose([jiwer.ReduceToListOfListOfWords()])
+        return jiwer.process_words(refs, hyps, keep, keep)
+
 
 def is_installed() -> bool:
     """Whether jiwer is installed."""
     return find_spec("jiwer") is not None
-
-
-def _align_characters(refs: Sequence[str], hyps: Sequence[str]) -> "CharacterOutput":
-    try:
-        import jiwer
-    except ImportError:
-        raise InputError("no scorer: install jiwer (pip install jiwer)") from None
-    keep = jiwer.Compose([jiwer.ReduceToListOfListOfChars()])
-    return jiwer.process_characters(list(refs), list(hyps), keep, keep)
-
-
-def _align_words(refs: Sequence[str], hyps: Sequence[str]) -> "WordOutput":
-    try:
-        import jiwer
-    except ImportError:
-        raise InputError(
-            "no scorer: install sctk (Debian: apt-get install sctk) or jiwer"
-        ) from None
-    keep = jiwer.Compose([jiwer.ReduceToListOfListOfWords()])
-    return jiwer.process_words(list(refs), list(hyps), keep, keep)
 
 
 @dataclass(frozen=True)
@@ -344,13 +335,8 @@ class Hubscr:
     ) -> dict[str, Counts]:
         """Score the words of a CTM.
 
-        Args:
-            sides: The segments of `stm`.
-            stm: The file of the reference.
-            glm: The file of mapping rules.
-            ctm: The text of the CTM.
-            keep: An existing directory, into which the CTM and hubscr's reports are
-                copied.
+        `ctm` is the text of the CTM. It and hubscr's reports are copied into the
+        existing directory `keep`.
 
         Returns:
             The counts of each side that has a segment to score.
@@ -467,11 +453,6 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         raise InputError(f"hubscr wrote no {path.name}: does perl run?") from None
-
-
-def label() -> str:
-    """Return the name that results carry."""
-    return f"{Jiwer().label}, normalised text"
 
 
 def count_normalized(sides: Mapping[str, ConversationSide]) -> dict[str, Counts]:

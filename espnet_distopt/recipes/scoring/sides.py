@@ -137,12 +137,6 @@ def add_words(
     Spelled letters get a period if those of the reference have one; the words of a
     segment do not tell whether those of the next one are letters.
 
-    Args:
-        sides: The sides of the reference, to which words are added.
-        words: The recognized words.
-        stm: The reference, for messages.
-        ctm: The file of the words, for messages.
-
     Raises:
         InputError: A word lies on a side that the STM lacks, or is markup to sclite.
     """
@@ -168,11 +162,7 @@ def check_known(
 ) -> None:
     """Check that all words are on sides that the reference has; sclite fails if not.
 
-    Args:
-        sides: The sides of the reference, as `en_4156-A`.
-        recognized: The sides of the recognized words; case does not matter.
-        stm: The reference, for messages.
-        ctm: The file of the words, for messages.
+    Sides are named as `en_4156-A`, in any case.
 
     Raises:
         InputError: A word is on another side.
@@ -184,11 +174,6 @@ def check_known(
                 f"{ctm}: has words on {side}, which {stm} lacks: score against the "
                 "reference of the set that was decoded"
             )
-
-
-def all_words(sides: Iterable[ConversationSide]) -> list[Word]:
-    """Return the words of all sides."""
-    return [word for side in sides for word in side.words]
 
 
 def _have_periods(references: Iterable[Reference]) -> bool:

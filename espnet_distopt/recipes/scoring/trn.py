@@ -1,10 +1,11 @@
 """Transcripts from Kaldi's `text` files, their halves, and sclite's `trn`."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from espnet_distopt.errors import InputError
+from espnet_distopt.files.text import read_text
 
 ALL = "all"
 """The name of the whole set in results."""
@@ -61,13 +62,12 @@ def read_transcripts(path: Path) -> Transcripts:
         InputError: The file is missing, empty or not UTF-8, or an id comes twice.
     """
     transcripts: Transcripts = {}
-    for number, fields in _lines(path):
-        utterance, *words = fields
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
+        utterance, *words = line.split() or [""]
         if utterance in transcripts:
             raise InputError(f"{path}:{number}: utterance {utterance} comes twice")
-        transcripts[utterance] = words
-    if not transcripts:
-        raise InputError(f"{path}: empty, expected lines of 'utterance-id words'")
+        if utterance:
+            transcripts[utterance] = words
     return transcripts
 
 
@@ -78,25 +78,17 @@ def read_utt2spk(path: Path) -> dict[str, str]:
         InputError: The file is missing or not UTF-8, or a line has not two fields.
     """
     speakers: dict[str, str] = {}
-    for number, fields in _lines(path):
-        if len(fields) != 2:
+    lines = read_text(path, may_be_empty=True).split("\n")
+    for number, line in enumerate(lines, start=1):
+        fields = line.split()
+        if len(fields) == 2:
+            speakers[fields[0]] = fields[1]
+        elif fields:
             raise InputError(
                 f"{path}:{number}: expected 'utterance-id speaker-id', "
                 f"found {len(fields)} fields"
             )
-        speakers[fields[0]] = fields[1]
     return speakers
-
-
-def unknown_speakers(utterances: Collection[str], speakers: Mapping[str, str]) -> str:
-    """Return a warning of utterances whose speaker is not known; "" if all are."""
-    unknown = sorted(set(utterances) - speakers.keys())
-    if not unknown:
-        return ""
-    return (
-        f"{len(unknown)} of {len(utterances)} utterances have no speaker, the first is "
-        f"{unknown[0]}: each counts as a speaker of its own"
-    )
 
 
 def check_same_utterances(
@@ -127,25 +119,9 @@ def check_same_utterances(
 def format_trn(transcripts: Transcripts, speakers: Mapping[str, str]) -> str:
     """Return the transcripts in sclite's trn form: `words (speaker-utterance)`.
 
-    Args:
-        transcripts: The words of each utterance.
-        speakers: The speaker of each utterance; an utterance that is not in it is its
-            own speaker.
+    An utterance without a speaker is its own.
     """
     return "".join(
         f"{' '.join(words)} ({speakers.get(utterance, utterance)}-{utterance})\n"
         for utterance, words in sorted(transcripts.items())
     )
-
-
-def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 ({error.reason})") from None
-    for number, line in enumerate(lines, start=1):
-        fields = line.split()
-        if fields:
-            yield number, fields

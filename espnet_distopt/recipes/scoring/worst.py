@@ -1,6 +1,6 @@
 """Chooses the worst lines of a scored set, for reports, and keeps them in a file.
 
-`bin.error_sheet` shows more of them, with their images.
+The command `error_sheet` shows more of them, with their images.
 """
 
 import json
@@ -30,8 +30,6 @@ class WorstLine:
         errors: The number of words, or characters, that are wrong: the fewest
             substitutions, deletions and insertions that explain the hypothesis.
         length: The number of words, or characters, of the reference.
-        ref: The reference.
-        hyp: The hypothesis; it may be empty.
     """
 
     id: str
@@ -49,12 +47,8 @@ def worst_lines(
     Lines without an error are left out. The cost is the product of the lengths of
     reference and hypothesis, for each line that is not all right.
 
-    Args:
-        ref: The words of each line.
-        hyp: The recognized words of each of these lines.
-        characters: Whether characters are counted, with the blanks between the words,
-            instead of words.
-        most: The number of lines to choose.
+    `ref` and `hyp` have the same lines. Characters are counted with the blanks between
+    the words.
     """
     lines = []
     for name in ref:
@@ -68,7 +62,7 @@ def worst_lines(
 def worst_segments(sides: Mapping[str, ConversationSide]) -> list[WorstLine]:
     """Choose the worst segments of conversation sides, by words of normalised text.
 
-    The errors are those of the cross-check (`scoring.normalized`): they may differ by
+    The errors are those of the cross-check by jiwer: they may differ by
     some from those that hubscr counts, which knows alternatives and optional words.
     """
     ref: Transcripts = {}
@@ -98,16 +92,7 @@ def read_worst(directory: Path) -> list[WorstLine]:
         return []
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        return [
-            WorstLine(
-                id=str(each["id"]),
-                errors=int(each["errors"]),
-                length=int(each["length"]),
-                ref=str(each["ref"]),
-                hyp=str(each["hyp"]),
-            )
-            for each in content
-        ]
+        return [WorstLine(**each) for each in content]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"{path}: not the worst lines of a set ({error!r}): score again"

@@ -6,11 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from espnet_distopt.recipes.corpora.audio.sphere import write_sphere
-from espnet_distopt.recipes.corpora.hub5.stm import (
-    Reference,
-    Span,
-    write_stm,
-)
+from espnet_distopt.recipes.corpora.hub5.stm import Reference, Span, write_stm
 from espnet_distopt.recipes.corpora.ldc.ms98 import (
     Entry,
     Ms98Segment,

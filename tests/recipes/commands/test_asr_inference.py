@@ -7,11 +7,11 @@ import pytest
 from espnet_distopt.recipes.commands import asr_inference
 from espnet_distopt.recipes.corpora.kaldi.tokens import make_tokens
 from espnet_distopt.recipes.hmm.ngram import estimate, write_arpa
-from tests.refusal import error_of
+from tests.refusal import Refused
 
 
 def test_a_language_model_of_other_tokens_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, refused: Refused
 ) -> None:
     asr, lm, keys = (tmp_path / name for name in ("asr.yaml", "lm.yaml", "keys"))
     asr.write_text("token_list: [<blank>, <unk>, one, two, <sos/eos>]\n")
@@ -19,7 +19,7 @@ def test_a_language_model_of_other_tokens_is_refused(
     options = ["--output_dir", str(tmp_path / "out"), "--key_file", str(keys)]
     options += ["--data_path_and_name_and_type", f"{keys},speech,kaldi_ark"]
     options += ["--asr_train_config", str(asr), "--lm_train_config", str(lm)]
-    assert error_of(asr_inference.main, options, capsys) == (
+    assert refused(asr_inference.main, options) == (
         f"{lm}: a language model over other tokens than the recognizer's, which {asr} "
         "lists: train one with that list, or decode without it"
     )
@@ -40,9 +40,7 @@ def test_the_same_tokens_go_on_to_espnet(
 
 
 def test_subwords_of_another_training_set_are_refused(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
 ) -> None:
     """Experiments share the file, and stage 5 makes it anew for another set."""
     given: list[object] = []
@@ -58,7 +56,7 @@ def test_subwords_of_another_training_set_are_refused(
     assert given == [options]
     text.write_text("a-1 six six seven\n")
     make_tokens(text, tokens, "bpe", nbpe=11)
-    error = error_of(asr_inference.main, options, capsys)
+    error = refused(asr_inference.main, options)
     assert error.startswith(f"{model}: its subwords are not the tokens of {config}, wh")
     assert given == [options]
 
@@ -77,10 +75,10 @@ def with_ngram(folder: Path, over: list[str]) -> list[str]:
 
 
 def test_an_ngram_over_words_is_refused_for_pieces(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, refused: Refused
 ) -> None:
     options = with_ngram(tmp_path, ["the", "these", "e"])
-    assert error_of(asr_inference.main, options, capsys) == (
+    assert refused(asr_inference.main, options) == (
         f"{tmp_path}/lm.arpa: an n-gram over other tokens than the model's, which has "
         "no 'the' and lacks 2 of its 3 words: estimate one on texts of these tokens"
     )

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from espnet_distopt.recipes.commands.check import main
-from tests.refusal import error_of
+from tests.refusal import Refused
 
 
 def test_the_training_configuration_goes_before_the_algorithms(
@@ -40,15 +40,11 @@ def test_options_that_are_no_options(
     ],
 )
 def test_a_model_that_the_training_would_not_write(
-    model: str,
-    criteria: str,
-    take: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    model: str, criteria: str, take: str, tmp_path: Path, refused: Refused
 ) -> None:
     own = tmp_path / "train.yaml"
     own.write_text(f"best_model_criterion: {criteria}\n")
-    said = error_of(main, ["--config", str(own), "--model", model], capsys)
+    said = refused(main, ["--config", str(own), "--model", model])
     assert f"will not write the model {model}" in said
     assert said.endswith(f"take {take}")
     for good in (take, "latest.pth", "7epoch.pth", "gmm.npz"):

@@ -12,7 +12,7 @@ from PIL import Image
 from espnet_distopt.files.tables import write_table
 from espnet_distopt.recipes.commands.scoring import error_sheet_command as main
 from tests.recipes.scoring.line_sets import HYP, dump
-from tests.refusal import error_of
+from tests.refusal import Refused
 
 
 def command(root: Path, data: str = ".") -> list[str]:
@@ -67,13 +67,10 @@ def test_images_are_those_of_the_lines_from_files_or_features(tmp_path: Path) ->
     ],
 )
 def test_images_that_are_gone(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    change: object,
-    message: str,
+    tmp_path: Path, refused: Refused, change: object, message: str
 ) -> None:
     root = dump(tmp_path / "d")
     assert callable(change)
     change(root)
-    assert message in error_of(main, command(root), capsys)
+    assert message in refused(main, command(root))
     assert not (root / "out").exists()

@@ -41,11 +41,7 @@ COMMANDS: dict[str, tuple[Main, str, str]] = {
         "--gmm x --lang x --data x --places d --out d",
         "text",
     ),
-    "ocr_inference": (
-        ocr_inference_command,
-        "--exp x --data d --out d",
-        "text",
-    ),
+    "ocr_inference": (ocr_inference_command, "--exp x --data d --out d", "text"),
 }
 
 

@@ -16,7 +16,4 @@ def test_what_takes_long_is_told_soon_and_then_now_and_then(
     for seconds, done in enumerate(range(0, 20)):
         now = 100.0 + seconds
         progress(done, 41)
-    assert capsys.readouterr().out.splitlines() == [
-        "lines: 2 of 41",
-        "lines: 17 of 41",
-    ]
+    assert capsys.readouterr().out.splitlines() == ["lines: 2 of 41", "lines: 17 of 41"]

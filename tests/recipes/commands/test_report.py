@@ -90,6 +90,7 @@ def test_the_page_has_states_figures_and_error_rates(tmp_path: Path) -> None:
     assert "25.0 (19.5-31.2)" in words
     assert "by a bootstrap over the speakers" in words
     assert "lr: 0.1" in words
+    assert "Worst lines" not in words
 
 
 def test_only_what_differs_stands_in_the_table_of_options(tmp_path: Path) -> None:
@@ -132,10 +133,6 @@ def test_the_worst_lines_of_each_set_at_most_ten(tmp_path: Path) -> None:
     assert re.findall(r"<h3>(.*?)</h3>", section) == ["a: test"]
     words = re.sub(r"<[^>]+>", " ", section)
     assert re.search(r"u00\s+20 of 20\s.*u09\s+11 of 20\s", words, re.DOTALL)
-
-
-def test_without_kept_lines_there_is_no_section(tmp_path: Path) -> None:
-    assert "Worst lines" not in written(tmp_path, scored(tmp_path / "a"))
 
 
 def test_what_is_no_training_is_left_out(

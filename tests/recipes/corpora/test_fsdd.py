@@ -31,7 +31,8 @@ from espnet_distopt.recipes.corpora.fsdd import (
 )
 from espnet_distopt.recipes.corpora.kaldi.arks import Samples, read_wav
 from espnet_distopt.recipes.corpora.kaldi.directory import DataDir
-from tests.refusal import error_of
+from tests.recipes.contents import contents
+from tests.refusal import Refused
 
 SETS = (
     DigitSet(name="train", strings=100, indices=range(2, 4)),
@@ -134,11 +135,6 @@ def test_no_recording_of_a_test_is_in_training(prepared: Path) -> None:
     assert takes["dev"].isdisjoint(takes["test_known"])
 
 
-def contents(directory: Path) -> dict[str, bytes]:
-    files = [path for path in directory.rglob("*") if path.is_file()]
-    return {path.name + path.parent.name: path.read_bytes() for path in files}
-
-
 def test_the_seed_decides(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,7 +150,7 @@ def test_the_seed_decides(
         prepare(corpus, Path("data"), seed=seed, sets=sets)
         runs.append(contents(Path("data")))
     assert runs[0] == runs[1]
-    assert runs[0]["wav.arkdev"] != runs[2]["wav.arkdev"]
+    assert runs[0]["dev/wav.ark"] != runs[2]["dev/wav.ark"]
 
 
 def test_join_keeps_time_and_level() -> None:
@@ -260,7 +256,6 @@ def test_all_sets_are_replaced_or_none(corpus: Path, tmp_path: Path) -> None:
     ("options", "message"),
     [
         ([], "set FSDD=/path/to/free-spoken-digit-dataset"),
-        ([], "let the recipe clone https://github.com/Jakobovski/"),
         (["--fsdd", "nowhere"], "nowhere/recordings: no such directory"),
         (["--fsdd", ".", "--seed", "-1"], "--seed -1: expected 0 or more"),
     ],
@@ -270,11 +265,11 @@ def test_bad_options_are_one_line(
     message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    refused: Refused,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FSDD", raising=False)
-    assert message in error_of(main, options, capsys)
+    assert message in refused(main, options)
 
 
 def test_command(

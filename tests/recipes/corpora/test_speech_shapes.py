@@ -7,7 +7,7 @@ import pytest
 from espnet_distopt.bin import asr_train
 from espnet_distopt.recipes.commands.formatting import speech_shapes_command
 from tests.espnet.toy import RNN, arguments, conformer, write_toy_data
-from tests.refusal import error_of
+from tests.refusal import Refused
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_words_that_the_model_lacks_are_one_label(data: Path) -> None:
 
 
 def test_without_a_model_a_frame_is_ten_milliseconds(
-    data: Path, capsys: pytest.CaptureFixture[str]
+    data: Path, refused: Refused
 ) -> None:
     too_short(data, {"a": 9 * 80, "b": 9 * 80, "d": 9999})
     speech_shapes_command(command(data, "word"))
@@ -126,7 +126,7 @@ def test_without_a_model_a_frame_is_ten_milliseconds(
     speech_shapes_command(command(data, "word"))
     assert kept(data) == ["a", "d"]
     too_short(data, {"a": 9, "b": 9})
-    error = error_of(speech_shapes_command, command(data, "word"), capsys)
+    error = refused(speech_shapes_command, command(data, "word"))
     assert error.startswith(f"{data / 'train'}: CTC has too few frames for ")
     assert "such as a (needs 10 frames, has 9 samples)" in error
 
@@ -134,27 +134,23 @@ def test_without_a_model_a_frame_is_ten_milliseconds(
 BAD = {
     "no counts": (None, "char", "utt2num_samples: no such file"),
     "other number": ("a 8\n", "char", "text:1: spk-train-000 is not in"),
-    "other utterance": (
-        "x 8\n" * 24,
-        "char",
-        "utt2num_samples:2: x comes twice",
-    ),
+    "other utterance": ("x 8\n" * 24, "char", "utt2num_samples:2: x comes twice"),
     "no subwords": ("", "bpe", "--bpemodel None: no such file"),
 }
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_bad_sets(data: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_sets(data: Path, kind: str, refused: Refused) -> None:
     content, token_type, message = BAD[kind]
     path = data / "train" / "utt2num_samples"
     path.unlink()
     if content is not None:
         path.write_text(content)
-    assert message in error_of(speech_shapes_command, command(data, token_type), capsys)
+    assert message in refused(speech_shapes_command, command(data, token_type))
     assert not list(data.glob("shapes/*/*"))
 
 
-def test_it_cannot_be_written(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_cannot_be_written(data: Path, refused: Refused) -> None:
     (data / "shapes").write_text("")
-    error = error_of(speech_shapes_command, command(data, "char"), capsys)
+    error = refused(speech_shapes_command, command(data, "char"))
     assert error == f"{data / 'shapes/train'}: cannot be written: Not a directory"

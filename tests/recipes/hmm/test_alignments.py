@@ -29,14 +29,11 @@ from tests.recipes.hmm.kaldi_files import (
 )
 from tests.recipes.hmm.toy import read_alignments
 from tests.recipes.models.hybrid.toy import arguments, write_toy_frames
-from tests.refusal import error_of
+from tests.refusal import Refused, error_of
 
 
 def test_an_alignment_is_read_as_it_was_written(tmp_path: Path) -> None:
-    written = {
-        "b": np.array([0, 0, 1], np.int32),
-        "a": np.array([2, 1], np.int32),
-    }
+    written = {"b": np.array([0, 0, 1], np.int32), "a": np.array([2, 1], np.int32)}
     write_alignments(tmp_path, tmp_path, written, 3)
     again = read_alignments(tmp_path / "ali.scp")
     assert list(again) == ["a", "b"]
@@ -78,8 +75,6 @@ def test_a_vector_that_is_no_alignment(vector: np.ndarray, message: str) -> None
         ("[ 1 two 3 ]", "expected numbers between"),
         ("[ 1 2 ]", "2 numbers for 3 pdfs"),
         ("[ 1 2 -3 ]", "not negative"),
-        ("[ 1 2 inf ]", "finite"),
-        ("", "empty"),
     ],
 )
 def test_malformed_numbers(tmp_path: Path, text: str, message: str) -> None:
@@ -215,7 +210,6 @@ def test_few_alignments_of_another_length_are_left_out(
 
 BROKEN = [
     ("final.mdl", None, "final.mdl: no such file"),
-    ("final.mdl", b"", "final.mdl: empty"),
     ("final.mdl", b"<TransitionModel> text", "not a model in Kaldi's binary form"),
     ("final.mdl", b"\0B<Nnet3> ", "expected <TransitionModel>, got '<Nnet3>'"),
     ("final.mdl", model(TIED)[:60], "no whole transition model: it ends too early"),
@@ -225,7 +219,6 @@ BROKEN = [
         "expected <Triples>",
     ),
     ("final.mdl", model([0, 1, -5, 0, 1, 2]), "no state of phone 1 with pdf -5"),
-    ("final.mdl", model(range(9)), "no whole transition model"),
     ("ali.1.gz", b"\x1f\x8b\x08 damaged", "ali.1.gz: not a whole gzip file"),
     ("ali.1", archive({"s-train-00": [1, 2, 99]}), "s-train-00: 99 is no pdf"),
     ("ali.1", archive({"s-train-00": [0, 1]}), "s-train-00: 0 is no transition-id"),
@@ -236,11 +229,7 @@ BROKEN = [
 
 @pytest.mark.parametrize(("name", "content", "message"), BROKEN)
 def test_a_broken_directory_leaves_nothing(
-    toy: Path,
-    name: str,
-    content: bytes | None,
-    message: str,
-    capsys: pytest.CaptureFixture[str],
+    toy: Path, name: str, content: bytes | None, message: str, refused: Refused
 ) -> None:
     path = toy / "kaldi" / name
     if name.startswith("ali"):
@@ -249,7 +238,7 @@ def test_a_broken_directory_leaves_nothing(
         path.unlink()
     else:
         path.write_bytes(content)
-    assert message in error_of(main, imported(toy), capsys)
+    assert message in refused(main, imported(toy))
     assert not (toy / "imported").exists()
 
 

@@ -12,7 +12,7 @@ from espnet_distopt.recipes.hmm.language import (
     read_states,
     write_lexicon,
 )
-from tests.refusal import error_of
+from tests.refusal import Refused
 
 LEXICON = ";; a comment\noh ow\nhi h ay\noh o\n"
 
@@ -44,20 +44,19 @@ def test_a_directory_is_read_as_it_was_written(tmp_path: Path) -> None:
         ("oh ow\noh SIL\n", "lexicon:2: oh has the phone SIL"),
         ("oh ow\nhi h\noh ow\n", "lexicon:3: this pronunciation of oh comes twice"),
         (";; nothing\n", "lexicon: no words"),
-        ("", "lexicon: empty"),
         ("oh ow\n", "text: the lexicon lacks 1 of its words, the first is 'hi'"),
     ],
 )
 def test_a_malformed_lexicon_leaves_nothing(
-    tmp_path: Path, lexicon: str, message: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, lexicon: str, message: str, refused: Refused
 ) -> None:
-    assert message in error_of(main, make(tmp_path, lexicon), capsys)
+    assert message in refused(main, make(tmp_path, lexicon))
     assert not (tmp_path / "lang").exists()
 
 
-def test_an_order_below_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_order_below_one(tmp_path: Path, refused: Refused) -> None:
     cmd = [*make(tmp_path), "--order", "0"]
-    assert "order of an n-gram is at least 1" in error_of(main, cmd, capsys)
+    assert "order of an n-gram is at least 1" in refused(main, cmd)
 
 
 @pytest.mark.parametrize(

@@ -208,8 +208,7 @@ def test_intervals_say_what_they_are_drawn_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scorer", "marked"),
-    [("sclite 2.10", [1, 3]), ("hubscr (sclite 2.10)", [1])],
+    ("scorer", "marked"), [("sclite 2.10", [1, 3]), ("hubscr (sclite 2.10)", [1])]
 )
 def test_figures_of_other_test_data_are_marked(
     scorer: str, marked: list[int], tmp_path: Path
@@ -224,16 +223,6 @@ def test_figures_of_other_test_data_are_marked(
     cells = [row[-1] for row in overview(read).rows]
     assert [n for n, cell in enumerate(cells) if "other test data" in cell] == marked
     assert cells[0] == "25.0" and cells[1] == "25.0 (other test data)"
-
-
-def test_a_result_is_read_as_it_was_written(experiments: list[Path]) -> None:
-    (path,) = experiments[0].glob("*/*/*/result.json")
-    result = Result.read(path)
-    assert result.to_json() == path.read_text()
-    assert result.intervals == {"all": (19.51, 31.24)}
-    assert result.cross_check is not None
-    assert result.cross_check.halves["all"].words == 18
-    assert list(result.speakers) == ["sw_4390-A"]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from espnet_distopt.recipes.scoring.scorers import (
     find_sclite,
     parse_raw_summary,
 )
+from tests.refusal import Refused
 
 REF = "en_1-A a b\nsw_1-A one two\nsw_2-B three\n"
 HYP = "sw_1-A one\nsw_2-B\nen_1-A a b c\n"  # another order, one empty, one longer
@@ -60,20 +61,19 @@ def test_files(tmp_path: Path) -> None:
         (REF, "en_1-A a\n", (), "2 of 3 utterances of"),
         (REF, HYP + "x y\n", (), "1 hypotheses have no reference in"),
         (REF, HYP + "sw_2-B x\n", (), "hyp:4: utterance sw_2-B comes twice"),
-        ("", HYP, (), "ref: empty, expected lines of 'utterance-id words'"),
+        ("", HYP, (), "ref: empty"),
         ("a\n", "a b\n", (), "no reference word in 'all': nothing to score"),
         (REF, HYP, ("--half", "x=^q"), "half x: no id matches '^q'"),
         (REF, HYP, ("--half", "x=("), "half x: '(' is no regular expression"),
         (REF, HYP, ("--half", "x"), "--half x: expected NAME=REGEX"),
         (REF, HYP, ("--half", "all=x"), "--half all=x: expected NAME=REGEX"),
-        (REF, HYP, ("--utt2spk", "/none"), "/none: cannot be read: No such file"),
+        (REF, HYP, ("--utt2spk", "/none"), "/none: no such file"),
         (REF, HYP, ("--scorer", "sclite", "--sctk", "/bin/true"), "not NIST's sclite"),
-        (REF, HYP, ("--scorer", "sclite", "--sctk", "/none"), "not NIST's sclite"),
     ],
 )
 def test_bad_input(
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    refused: Refused,
     ref: str,
     hyp: str,
     options: tuple[str, ...],
@@ -81,34 +81,21 @@ def test_bad_input(
 ) -> None:
     out = score(tmp_path, "u a\n", "u a\n")
     assert (out / "result.json").exists()
-    with pytest.raises(SystemExit) as stopped:
-        score(tmp_path, ref, hyp, *options)
-    error = capsys.readouterr().err
-    assert stopped.value.code == 2
-    assert error.startswith("error: ") and message in error
-    assert error.count("\n") == 1
+    assert message in refused(score, tmp_path, ref, hyp, *options)
     assert not list(out.iterdir())
 
 
-def test_an_out_that_is_a_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_out_that_is_a_file(tmp_path: Path, refused: Refused) -> None:
     (tmp_path / "score_wer").touch()
-    with pytest.raises(SystemExit):
-        score(tmp_path, REF, HYP)
-    said = capsys.readouterr().err
+    said = refused(score, tmp_path, REF, HYP)
     assert "score_wer: cannot be written: Not a directory" in said
 
 
-def test_bad_encoding_and_bad_speakers(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_encoding_and_bad_speakers(tmp_path: Path, refused: Refused) -> None:
     utt2spk = tmp_path / "utt2spk"
     for content, message in ((b"a b c\n", "utt2spk:1: expected"), (b"\xff", "UTF-8")):
         utt2spk.write_bytes(content)
-        with pytest.raises(SystemExit):
-            score(tmp_path, REF, HYP, "--utt2spk", str(utt2spk))
-        assert message in capsys.readouterr().err
+        assert message in refused(score, tmp_path, REF, HYP, "--utt2spk", str(utt2spk))
 
 
 def fake(directory: Path, name: str, body: str) -> str:

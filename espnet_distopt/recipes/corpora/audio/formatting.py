@@ -53,9 +53,7 @@ def prefix(factor: float) -> str:
 def change_speed(samples: Samples, factor: float) -> Samples:
     """Play samples `factor` times as fast; the result is the same in every run.
 
-    Args:
-        samples: The samples, shape (time,).
-        factor: Divides the duration and multiplies the pitch.
+    The factor divides the duration and multiplies the pitch of samples (time,).
 
     Returns:
         The new samples, shape (time / factor,), rounded to the nearest length.
@@ -79,8 +77,6 @@ class Limits:
     """Which utterances are kept: with words and sound, and neither short nor long.
 
     Attributes:
-        min_seconds: The shortest duration.
-        max_seconds: The longest duration.
         max_lost: How many of the recordings may be left out because they cannot be
             read, in percent.
     """
@@ -109,12 +105,8 @@ class Limits:
 class Cut:
     """An utterance to cut out of an audio file.
 
-    Attributes:
-        utterance: The utterance's id.
-        text: Its words.
-        channel: `A` or `B`; None for the only channel of the file.
-        segment: Its place in the recording; None for all of the recording.
-        where: The file and line that lists it, for messages.
+    The channel is `A`, `B`, or None for the only one; without a segment, the utterance
+    is all of the recording. `where` is the file and line that lists it, for messages.
     """
 
     utterance: str
@@ -126,12 +118,9 @@ class Cut:
 
 @dataclass(frozen=True, kw_only=True)
 class CutShare:
-    """What one process cuts; the options are those of `format_data`.
+    """What one process cuts: the cuts of each audio file, by the file's location.
 
-    Attributes:
-        files: The cuts of each audio file, by the file's location.
-        ark: The file to write, and its name once its directory is complete.
-        may_lose: How many files may be left out because they cannot be read.
+    `ark` is the file to write, and its name once its directory is complete.
     """
 
     files: Mapping[str, list[Cut]]
@@ -174,11 +163,7 @@ class Written:
         self.empty += other.empty
 
     def check_lost(self, most: int) -> None:
-        """Check that at most so many files cannot be read.
-
-        Raises:
-            InputError: There are more; the message says what is wrong with the first.
-        """
+        """Raise what is wrong with the first unreadable file beyond so many."""
         if len(self.unreadable) > most:
             what = self.unreadable[most]
             if most > 0:

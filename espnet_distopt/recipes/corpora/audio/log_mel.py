@@ -48,9 +48,7 @@ def log_mel(samples: NDArray[np.int16], rate: int) -> Features:
     Zeros follow an utterance that is shorter than a window, so that each utterance of a
     test set has features, and none is missing when the set is scored.
 
-    Args:
-        samples: Shape (time,), of any length.
-        rate: The sample rate in Hz.
+    The samples have the shape (time,), of any length, at a rate in Hz.
 
     Returns:
         Shape (frames, 120), with a frame for each 10 ms.

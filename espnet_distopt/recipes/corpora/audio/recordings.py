@@ -44,8 +44,6 @@ class AudioFile:
     """An open audio file.
 
     Attributes:
-        location: Its path, or `path.ark:offset`.
-        channels: The number of channels.
         length: The number of samples of each channel.
         read: Returns the samples from a first to a second index, shape (time,), of the
             channel with a third index.
@@ -93,9 +91,7 @@ def open_recording(
 def open_audio(location: str, sample_rate: int) -> Iterator[AudioFile]:
     """Open an audio file, or a wav in an ark, with all its channels.
 
-    Args:
-        location: The path, or `path.ark:offset`.
-        sample_rate: The rate that it must have, in Hz.
+    The sample rate, in Hz, is the one that it must have.
 
     Raises:
         InputError: It is missing or cannot be read, or has another rate.

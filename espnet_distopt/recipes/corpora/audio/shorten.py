@@ -16,9 +16,8 @@ these are compiled by numba.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import numba
 import numpy as np
@@ -29,24 +28,11 @@ from espnet_distopt.recipes.corpora.audio.ulaw import encode_ulaw
 
 MAGIC: Final = b"ajkg"
 
-ULAW_1: Final = 0
-"""Mu-law codes in the order of their values; both zeros have one number."""
-LINEAR_BIG: Final = 3
-"""16-bit samples, from a file with the high byte first."""
-LINEAR_LITTLE: Final = 5
-"""16-bit samples, from a file with the low byte first."""
-ULAW_LINEAR: Final = 7
-"""Mu-law expanded to 13-bit linear samples."""
-ULAW_2: Final = 8
-"""Mu-law codes in the order of their values; negative zero comes before zero."""
-
-_CODING = {
-    LINEAR_BIG: "pcm",
-    LINEAR_LITTLE: "pcm",
-    ULAW_1: "ulaw",
-    ULAW_2: "ulaw",
-    ULAW_LINEAR: "ulaw",
-}
+ULAW_1, ULAW_LINEAR, ULAW_2 = 0, 7, 8
+"""Types of mu-law: codes in the order of their values, where both zeros have one
+number; samples expanded to 13 bits; codes with negative zero before zero."""
+_CODING = {3: "pcm", 5: "pcm", ULAW_1: "ulaw", ULAW_2: "ulaw", ULAW_LINEAR: "ulaw"}
+"""3 and 5 are 16-bit samples of files with the high and the low byte first."""
 _NUMBERS = (
     ("sample type", 0, 255),
     ("channel count", 1, 8),
@@ -59,8 +45,7 @@ _SHIFTS = 13  # from 0 to 12: of 2^(3 + 13) no sample is a multiple but 0
 _CHEAPEST = 5  # bits of the shortest block, which holds zeros only
 
 
-@dataclass(frozen=True)
-class _Form:
+class _Form(NamedTuple):
     """What a stream says of itself before its first command, which starts at `bit`."""
 
     version: int
@@ -224,11 +209,9 @@ def to_words(stream: bytes) -> tuple[Words, int]:
 
 @compiled
 def read_number(words: Words, end: int, bit: int, width: int) -> tuple[int, int]:
-    """Read the number at `bit`, of a width up to 32.
+    """Return the number at `bit`, of a width up to 32, and the next bit.
 
-    Returns:
-        The number, and the next bit. The number is -1 if the stream ends within it or
-        it is absurdly large.
+    The number is -1 if the stream ends within it or it is absurdly large.
     """
     start = bit
     rest = words[bit >> 5] << (bit & 31) & 0xFFFFFFFF
@@ -305,19 +288,10 @@ def decode_blocks(
     codes: NDArray[np.int16],
     out: NDArray[np.int16],
 ) -> tuple[int, int, int]:
-    """Carry out all commands.
+    """Carry out all commands; fill `out`, shape (channels, samples).
 
-    Args:
-        words: The stream, in words of 32 bits.
-        end: The length of the stream in bits.
-        bit: Where the first command starts.
-        version: The version of the format, 1 or 2.
-        largest: The size of the first blocks in samples; no block is larger.
-        order: The highest order of linear prediction.
-        means: The number of block means that are averaged.
-        codes: The mu-law codes by shift and value + 129. If it is empty, the values are
-            linear samples and are shifted.
-        out: Gets the samples or codes, shape (channels, samples).
+    No block is larger than `largest` samples. If `codes` is empty, the values are
+    linear samples and are shifted.
 
     Returns:
         An index of `PROBLEMS`, the bit reached, and the samples done in each channel.

@@ -39,15 +39,11 @@ class SphereHeader:
     """What a header says of the samples.
 
     Attributes:
-        path: The file.
-        header_bytes: The size of the header, after which the samples start.
         sample_rate: The rate in Hz.
-        channels: The number of channels, whose samples alternate.
         samples: The number of samples of each channel.
         coding: `pcm` or `ulaw`.
         sample_bytes: The bytes of a sample, after expansion if shorten compressed it.
         byte_order: `little` or `big`; None where it doesn't matter.
-        shorten: Whether shorten has compressed the samples.
     """
 
     path: Path
@@ -223,11 +219,7 @@ class SphereFile:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open the file and read its header.
-
-        Raises:
-            InputError: The header is bad in one of the ways that `read_header` names.
-        """
+        """Open the file; what `read_header` refuses is refused here, too."""
         self.header = read_header(path)
         self._file = open(path, "rb")  # noqa: SIM115 (closed by __exit__)
         self._expanded: NDArray[Any] | None = None
@@ -303,11 +295,8 @@ def write_sphere(
 ) -> None:
     """Write a SPHERE file of mu-law, whole or not at all.
 
-    Args:
-        path: The file to write or to replace.
-        samples: 16-bit samples, shape (time, channels).
-        sample_rate: The rate in Hz.
-        fields: Further fields of the header, such as database_id.
+    The samples have 16 bits and the shape (time, channels), the rate is in Hz, and
+    `fields` are further ones of the header, such as database_id.
 
     Raises:
         InputError: The path can't be written.

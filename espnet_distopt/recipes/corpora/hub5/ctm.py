@@ -152,8 +152,7 @@ class TimedWord:
 def reference_spans(data: Path) -> Mapping[str, Span]:
     """Return utterance -> the segment that the reference calls by this name.
 
-    Args:
-        data: a data directory; without an `stm` it has no segments of a reference.
+    A data directory without an `stm` has no segments of a reference.
 
     Raises:
         InputError: the `stm` is malformed.
@@ -171,11 +170,7 @@ def placed(timed: TimedWord, place: ArkPlace, seconds: float, span: Span) -> Wor
     its own segment and be an insertion in the next one. Here a word takes up at least
     one frame of its segment, whose end is then behind its middle. Words stay in order.
 
-    Args:
-        timed: the word with its first frame and the frame behind its last one.
-        place: the utterance's place in the recording.
-        seconds: the length of a frame, in seconds.
-        span: the segment.
+    A frame has so many seconds, and the span is the segment.
     """
     first, last = span
     least = min(seconds, last - first)

@@ -281,7 +281,6 @@ class SpeechSet:
     """A set's utterances, and where their recordings are.
 
     Attributes:
-        name: The set's name, as in `train_nodup`.
         audio: The path of each recording; may hold more than the utterances need.
         utterances: The utterances, sorted by id.
     """

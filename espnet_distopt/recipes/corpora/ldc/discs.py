@@ -37,9 +37,6 @@ class Losses:
     def add(self, why: InputError | str) -> None:
         """Leave a part out.
 
-        Args:
-            why: What is wrong with it, with the file and the line.
-
         Raises:
             InputError: Nothing may be left out.
         """
@@ -105,9 +102,8 @@ def name_recordings(
 ) -> dict[str, Path]:
     """Return recordings by their names: file names in lower case, without the suffix.
 
-    Args:
-        paths: The files; of several with one name, the first is taken.
-        losses: Gets the others; None makes them an error.
+    Of several files with one name, the first is taken, and `losses` gets the others;
+    None makes them an error.
 
     Raises:
         InputError: Two files have the same name, and none may be left out.

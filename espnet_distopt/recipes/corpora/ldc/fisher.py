@@ -103,9 +103,7 @@ def read_fisher(
 def read_transcript(path: Path, losses: Losses | None = None) -> list[FisherTurn]:
     """Read `fe_03_NNNNN.txt`: lines `start end A: words`, comments start with `#`.
 
-    Args:
-        path: The file.
-        losses: Gets malformed lines; None makes them an error.
+    `losses` gets malformed lines; None makes them an error.
 
     Raises:
         InputError: The file can't be read, is empty or not UTF-8, belongs to another

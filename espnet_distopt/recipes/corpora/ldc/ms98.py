@@ -95,10 +95,8 @@ def _write_lines(path: Path, lines: Iterable[str]) -> None:
 def read_transcript(path: Path, losses: Losses | None = None) -> list[Ms98Segment]:
     """Read the transcript of the side that the file's name tells.
 
-    Args:
-        path: The file.
-        losses: Gets the lines that are not `id start end text`, or belong to another
-            side; None makes them an error.
+    `losses` gets the lines that are not `id start end text`, or belong to another side;
+    None makes them an error.
 
     Raises:
         InputError: The file can't be read, or a line is bad and none may be left out;
@@ -134,10 +132,8 @@ def _parse_line(line: str, where: str, side: str) -> Ms98Segment:
 def read_dictionary(path: Path, losses: Losses | None = None) -> list[Entry]:
     """Read the dictionary; comments (`#`) and blank lines are skipped.
 
-    Args:
-        path: The file.
-        losses: Gets the lines that are not a word and its phones; None makes them an
-            error.
+    `losses` gets the lines that are not a word and its phones; None makes them an
+    error.
 
     Raises:
         InputError: The file can't be read or has no entries, or a line is bad and none
@@ -177,9 +173,7 @@ def plain_words(text: str, acronyms: Mapping[str, str] | None = None) -> list[st
     word with a gap, `ammu[n]it-`, becomes `ammu-it-`, as a comment of Kaldi's says;
     Kaldi's script makes `ammn-t-` of it.
 
-    Args:
-        text: The text of a segment, with marks.
-        acronyms: The words to spell out (`IBM` -> `i b m`), in the case of the text.
+    The acronyms are words to spell out (`IBM` -> `i b m`), in the case of the text.
     """
     acronyms = acronyms or {}
     words = (plain_word(token) for token in _ASIDE.sub(" ", text).split())

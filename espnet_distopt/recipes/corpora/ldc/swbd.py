@@ -9,14 +9,7 @@ here, as in `2001, "Y", 1020, 1044, 303, 0, 910304, 1218, 1222, , `.
 
 import csv
 from collections import Counter
-from collections.abc import (
-    Callable,
-    Collection,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -50,10 +43,8 @@ from espnet_distopt.recipes.corpora.ldc.ms98 import (
 def read_conv_tab(path: Path, losses: Losses | None = None) -> dict[str, str]:
     """Read who speaks on which side.
 
-    Args:
-        path: The table.
-        losses: Gets the lines that have no conversation and two PINs, and second lines
-            of a conversation; None makes them an error.
+    `losses` gets the lines that have no conversation and two PINs, and second lines of
+    a conversation; None makes them an error.
 
     Returns:
         The PIN of each conversation side: `sw02001-A` (the caller) -> `1020`.
@@ -203,9 +194,7 @@ def _find_transcripts(
 
 
 def _log_counts(
-    audio: Collection[str],
-    conversations: Collection[str],
-    log: Callable[[str], None],
+    audio: Collection[str], conversations: Collection[str], log: Callable[[str], None]
 ) -> None:
     all_of_them = len(audio) in _PRESSINGS
     expected = "" if all_of_them else " (the whole corpus has 2435 or 2438)"

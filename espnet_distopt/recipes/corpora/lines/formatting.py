@@ -1,6 +1,5 @@
 """Formats data directories of text lines: makes features, or only checks the images."""
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -37,13 +36,7 @@ SCALING = "line_scaling"
 
 @dataclass(frozen=True)
 class _Line:
-    """A line to format.
-
-    Attributes:
-        id, path: Its id, and where its image is.
-        least: The columns from which a model reads its text.
-        where: The place `file:line` that lists it.
-    """
+    """A line to format; a model reads its text from so many columns at the `least`."""
 
     id: str
     path: str
@@ -53,16 +46,10 @@ class _Line:
 
 @dataclass(frozen=True)
 class LineJob:
-    """Lines that one process formats.
+    """Lines that one process formats; the options are those of `format_lines`.
 
-    Attributes:
-        lines: The lines, in the order of their ids.
-        height: The height in pixels that the lines are scaled to.
-        least_rows: The rows that fill this height, or 0 (see `line_features`).
-        keep_all: Whether lines that are unfit are kept, and unreadable images are an
-            error.
-        ark: The file to write, and the name it will have; None if images are only
-            checked.
+    `ark` is the file to write, and the name it will have; None if images are only
+    checked.
     """
 
     lines: Sequence[_Line]
@@ -87,15 +74,6 @@ class WrittenLines:
         self.unfit |= other.unfit
 
 
-@dataclass(frozen=True)
-class FormattedLines:
-    """A directory's numbers of lines and columns, and of unfit lines by reason."""
-
-    lines: int
-    columns: int
-    unfit: Counter[str]
-
-
 def format_lines(
     source: Path,
     target: Path,
@@ -106,7 +84,7 @@ def format_lines(
     keep_all: bool = False,
     nj: int = 1,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> FormattedLines:
+) -> WrittenLines:
     """Check the lines of a data directory, and write them into a dump directory.
 
     A line that can't be used (unreadable, without text, without ink, too narrow, too
@@ -161,17 +139,13 @@ def format_lines(
         kept.write_files(new, source, locations=FEATURES if feats == ARK else IMAGES)
         write_table(new / "utt2num_frames", written.columns)
         write_text(new / SCALING, f"{height} {least_rows}\n")
-    reasons = Counter(why.partition(":")[0] for why in written.unfit.values())
-    return FormattedLines(len(kept.text), sum(written.columns.values()), reasons)
+    return written
 
 
 def check_scaling(dump: Path, height: int, least_rows: int) -> None:
     """Check that the features of a dump directory were scaled as a model expects.
 
-    Args:
-        dump: The directory; one without the file `line_scaling` is not checked.
-        height: The height of the lines that the model reads, in pixels.
-        least_rows: The least rows of the images that it was trained on.
+    The height is in pixels. A directory without the file `line_scaling` is not checked.
 
     Raises:
         InputError: They were scaled in another way.

@@ -143,11 +143,7 @@ def line_features(image: Gray, height: int, least_rows: int = 0) -> Ink:
     Gradients, and stains that are wider than letters, count as paper. A line that is
     light on dark is inverted. The darkest strokes of every line become 1.
 
-    Args:
-        image: The grey levels, shape (image height, image width).
-        height: The height in pixels that the line is scaled to.
-        least_rows: The number of rows of an image that fills the height; a higher image
-            fills it, too.
+    The height, to which the line is scaled, and `least_rows` are in pixels.
 
     Returns:
         The ink, shape (columns, height), from left to right and from top to bottom.

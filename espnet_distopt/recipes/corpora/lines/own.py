@@ -45,9 +45,7 @@ class PageLine:
     """A line of a page.
 
     Attributes:
-        id: The line's id on its page.
         polygon: The outline of the line; may be empty, and may cross itself.
-        text: The text; may be empty.
         baseline: The points under the letters in the order of reading; may be empty.
         orientation: The degrees by which the line must be turned clockwise to be
             upright, as its region or its page says; 0 if they say nothing.

@@ -49,7 +49,6 @@ class LineDir:
     Attributes:
         images: The path of each line's image, or the place `path.ark:offset` of its
             features.
-        text: The text of each line; may be empty.
         utt2spk: The writer or font of each line, with which its id starts.
         skipped: The lines of the source that this directory lacks, and why.
     """
@@ -130,10 +129,7 @@ class LineDir:
     def write_files(self, new: Path, path: Path, locations: str = IMAGES) -> None:
         """Write the files into `new`, which becomes `path` once it is complete.
 
-        Args:
-            new: The directory to write into.
-            path: The directory that messages name.
-            locations: The name of the file of places, `images.scp` or `feats.scp`.
+        Messages name `path`. The places are in `images.scp` or in `feats.scp`.
 
         Raises:
             InputError: The tables do not agree.

@@ -268,17 +268,13 @@ def _draw_share(share: LineShare, progress: Callable[[int], None]) -> None:
     """Write the images of a process's lines."""
     directory, plans = share
     for plan in plans:
-        image = Image.fromarray(_draw_line(plan))
-        image.save(directory / _place(plan))
+        rng = np.random.default_rng(plan.seed)
+        if plan.font is None:
+            ink = render_digits(plan.digits, rng)
+        else:
+            ink = render_text(plan.text, plan.font, rng)
+        Image.fromarray(degrade(ink, rng)).save(directory / _place(plan))
         progress(1)
-
-
-def _draw_line(plan: LinePlan) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
-    """Draw a line, and return its grey levels, shape (height, width)."""
-    rng = np.random.default_rng(plan.seed)
-    if plan.font is None:
-        return degrade(render_digits(plan.digits, rng), rng)
-    return degrade(render_text(plan.text, plan.font, rng), rng)
 
 
 def _place(plan: LinePlan) -> Path:

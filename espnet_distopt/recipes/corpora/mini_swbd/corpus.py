@@ -17,12 +17,7 @@ import numpy as np
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.whole_directory import whole_directory
 from espnet_distopt.recipes.corpora.audio.sphere import write_sphere
-from espnet_distopt.recipes.corpora.hub5.stm import (
-    IGNORED,
-    Reference,
-    Span,
-    write_stm,
-)
+from espnet_distopt.recipes.corpora.hub5.stm import IGNORED, Reference, Span, write_stm
 from espnet_distopt.recipes.corpora.kaldi.directory import (
     SpeechSet,
     Utterance,
@@ -60,24 +55,12 @@ from espnet_distopt.recipes.corpora.parallel import do_shares
 # Training has many, so that some of them resemble the unseen ones.
 _KNOWN_ACCENTS = ("en-us", "en-us-nyc", "en", "en-gb-x-rp")
 _KNOWN_MEN = (
-    *("m1", "m2", "m3", "m4", "m6", "m7", "m8", "Andy", "Mario", "adam", "Diogo"),
-    *("Gene", "Hugo", "Lee", "Marco", "Michael", "antonio", "benjamin", "david", "ed"),
-    *(
-        "edward",
-        "ian",
-        "iven",
-        "john",
-        "marcelo",
-        "michel",
-        "miguel",
-        "norbert",
-        "paul",
-    ),
-    *("pedro", "sandro", "travis", "victor", "zac"),
+    "m1 m2 m3 m4 m6 m7 m8 Andy Mario adam Diogo Gene Hugo Lee Marco Michael antonio "
+    "benjamin david ed edward ian iven john marcelo michel miguel norbert paul pedro "
+    "sandro travis victor zac"
 )
 _KNOWN_WOMEN = (
-    *("f1", "f2", "f3", "f4", "f5", "Alicia", "Andrea", "Annie", "anika", "aunty"),
-    *("belinda", "linda", "steph", "steph2"),
+    "f1 f2 f3 f4 f5 Alicia Andrea Annie anika aunty belinda linda steph steph2"
 )
 _UNSEEN_ACCENTS = ("en-us", "en-gb-x-rp")
 _UNSEEN_MEN = ("max", "rob", "robert", "edward2")
@@ -90,9 +73,8 @@ _WOMEN_NAMES = ("mary", "linda", "susan", "karen", "anna", "lisa", "jane", "caro
 
 def known_speakers(count: int, seed: int) -> list[Speaker]:
     """Return the people of training, who also talk in the Switchboard test half."""
-    return _draw(
-        count, f"known {seed}", _KNOWN_ACCENTS, _KNOWN_MEN, _KNOWN_WOMEN, spread=8
-    )
+    men, women = _KNOWN_MEN.split(), _KNOWN_WOMEN.split()
+    return _draw(count, f"known {seed}", _KNOWN_ACCENTS, men, women, spread=8)
 
 
 def unseen_speakers(count: int, seed: int) -> list[Speaker]:
@@ -311,12 +293,8 @@ def _rule(word: str, replacement: str) -> str:
 _WORDS = {"NASA": ("n", "ae", "s", "ax")}
 
 
-def _write_side(root: Path, number: str, side: str, conversation: Conversation) -> None:
-    """Write a side's transcript; between utterances are segments `[silence]`."""
-    write_transcript(root, number, side, _segments(conversation, side))
-
-
 def _segments(conversation: Conversation, side: str) -> Iterator[Ms98Segment]:
+    """Yield a side's segments, `[silence]` between its utterances."""
     end = 0.0
     for turn in conversation.turns:
         if turn.side != side:
@@ -415,8 +393,9 @@ def _record_one(directory: Path, plan: Plan) -> Recorded:
     _write_audio(directory / _place(plan), plan, conversation)
     if plan.part == TRAIN:
         for side in ("A", "B"):
-            root = directory / _TRANSCRIPTS
-            _write_side(root, str(plan.number), side, conversation)
+            segments = _segments(conversation, side)
+            number = str(plan.number)
+            write_transcript(directory / _TRANSCRIPTS, number, side, segments)
     return Recorded(plan, conversation.turns)
 
 

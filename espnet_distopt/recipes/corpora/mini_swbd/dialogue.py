@@ -227,10 +227,7 @@ class Turn:
 
 
 def invent_dialogue(
-    names: tuple[str, str],
-    turns: int,
-    rng: random.Random,
-    variety: Variety = ALL,
+    names: tuple[str, str], turns: int, rng: random.Random, variety: Variety = ALL
 ) -> list[Turn]:
     """Invent a conversation: the utterances in the order in which they start."""
     topics = dict(islice(TOPICS.items(), variety.topics))

@@ -42,11 +42,7 @@ from espnet_distopt.espnet.training.batches import (
     DealingIterFactory,
     EpochBatches,
 )
-from espnet_distopt.recipes.models.hybrid.cutting import (
-    Cutting,
-    batches_of,
-    cutting_of,
-)
+from espnet_distopt.recipes.models.hybrid.cutting import Cutting, batches_of, cutting_of
 from espnet_distopt.recipes.models.hybrid.held import HeldFrames, PassingFrames
 
 Numbers = NDArray[np.int64]
@@ -57,7 +53,6 @@ class Utterances:
     """All utterances that have a chunk, and how an epoch reads them.
 
     Attributes:
-        names: Their ids.
         frames: The number of frames of each, shape (N,).
         per_epoch: The number of utterances that an epoch reads; None for all.
     """
@@ -184,7 +179,6 @@ class FrameChunks(DealingIterFactory):
         frames: Utterance -> its number of frames.
         per_epoch: The number of utterances that all learners together read in an epoch;
             None for all.
-        learners: Their number.
         most: The number of utterances that are used at all, the first ones that have a
             chunk; None for all.
         holding: Returns room in memory for the utterances that are used, for their
@@ -241,13 +235,7 @@ class FrameChunks(DealingIterFactory):
 
 
 class OwnShare(AbsIterFactory):
-    """The batches of one learner, which no other ever takes.
-
-    Args:
-        whole: The factory of the batches of all.
-        rank: The rank of this learner.
-        learners: The number of learners.
-    """
+    """The batches of one learner, which no other ever takes."""
 
     def __init__(self, whole: FrameChunks, rank: int, learners: int) -> None:
         self._whole, self._rank, self._learners = whole, rank, learners
@@ -261,9 +249,7 @@ class EpochChunks(EpochBatches):
     """The batches of an epoch, which the learners divide themselves.
 
     Args:
-        plan: Which chunks they consist of.
         loader: ESPnet's data loader, whose batches are single utterances.
-        learners: The number of learners.
         held: What it reads is held there, if not None, and not read again.
     """
 
@@ -328,13 +314,7 @@ class EpochChunks(EpochBatches):
         frames: HeldFrames | PassingFrames,
         read: Iterator[tuple[str, dict[str, Tensor]]],
     ) -> Iterator[Batch]:
-        """Yield batches.
-
-        Args:
-            batches: For each, the numbers of its chunks in the plan.
-            frames: What they are cut from.
-            read: The utterances that are not in it, in the order of their first chunk.
-        """
+        """Yield batches."""
         plan = self._plan
         for chunks in batches:
             names = [plan.names[place] for place in plan.utterances(chunks)]
@@ -345,12 +325,7 @@ class EpochChunks(EpochBatches):
 
 
 class LoadedShare:
-    """The batches of one learner, which are read when they are iterated over.
-
-    Args:
-        epoch: The epoch's batches.
-        batches: The chunks of each of this learner's.
-    """
+    """The batches of one learner, which are read when they are iterated over."""
 
     def __init__(self, epoch: EpochChunks, batches: Sequence[Numbers]) -> None:
         self._epoch, self._batches = epoch, batches
@@ -369,12 +344,7 @@ class LoadedShare:
 def _sequences(
     read: Iterable[Batch], lengths: Mapping[str, int]
 ) -> Iterator[tuple[str, dict[str, Tensor]]]:
-    """Yield the utterances of batches of one, with their sequences (T, ...).
-
-    Args:
-        read: The batches, as ESPnet's loader has them.
-        lengths: Utterance -> its number of frames.
-    """
+    """Yield the utterances of batches of one, with their sequences (T, ...)."""
     for (name,), batch in read:
         sequences = {
             key: value[0]

@@ -73,9 +73,7 @@ def batches_of_epoch(args: argparse.Namespace, learners: int) -> int:
 def cutting_of(lengths: int | str | Sequence[int], shift_ratio: float) -> Cutting:
     """Return how ESPnet's options cut utterances.
 
-    Args:
-        lengths: `chunk_length`, as a number, its digits, or the only one of a list.
-        shift_ratio: `chunk_shift_ratio`.
+    `chunk_length` is a number, its digits, or the only one of a list.
 
     Raises:
         InputError: There is not one length above 0.

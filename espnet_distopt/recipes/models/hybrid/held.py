@@ -27,7 +27,6 @@ class HeldFrames:
     Args:
         frames: Utterance -> its number of frames.
         length: The number of frames of a chunk.
-        device: Where the room is.
     """
 
     def __init__(
@@ -60,9 +59,7 @@ class HeldFrames:
     def cut(self, names: Sequence[str], starts: NDArray[np.int64]) -> dict[str, Tensor]:
         """Return chunks of all sequences, each of shape (B, T, ...).
 
-        Args:
-            names: The utterance of each chunk, which is held.
-            starts: Its first frame, shape (B,).
+        `starts` has the first frame of each chunk, shape (B,); its utterance is held.
         """
         places = torch.from_numpy(starts + [self._first[name] for name in names])
         if self._device.type == "cuda":

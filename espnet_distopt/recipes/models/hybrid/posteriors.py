@@ -24,7 +24,6 @@ class PosteriorModel:
 
     Attributes:
         states: The name of each pdf.
-        pdfs: The number of pdfs.
     """
 
     def __init__(self, config: Path, model: Path) -> None:

@@ -267,9 +267,6 @@ def _holding(
 def label_files(args: argparse.Namespace) -> list[Path]:
     """Return the files that sum up the frame labels of a training.
 
-    Args:
-        args: ESPnet's options.
-
     Raises:
         InputError: The labels are numbers of other states than `token_list` names.
     """

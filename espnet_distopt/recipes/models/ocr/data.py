@@ -196,11 +196,6 @@ def _warped(
 def _bend(width: int, height: int, strength: float) -> Line:
     """Draw a move for each knot of a grid, and interpolate linearly between the knots.
 
-    Args:
-        width: The number of columns of the line.
-        height: The height of the line in pixels.
-        strength: The largest move in pixels.
-
     Returns:
         The move of each point in pixels, shape (width, height).
     """
@@ -226,16 +221,14 @@ class LinePreprocessor:
         self,
         stock: Callable[[str, Arrays], dict[str, NDArray[Any]]] | None,
         augmentation: LineAugmentation,
-        name: str = "speech",
     ) -> None:
         """Wrap ESPnet's preprocessor.
 
         Args:
             stock: ESPnet's preprocessor, or None if there is none.
             augmentation: a random change of an image of shape (columns, height).
-            name: the name of the images among ESPnet's arrays.
         """
-        self._stock, self._augmentation, self._name = stock, augmentation, name
+        self._stock, self._augmentation = stock, augmentation
 
     def __call__(self, uid: str, data: Arrays) -> dict[str, NDArray[Any]]:
         """Return the arrays of one line, with its image augmented.
@@ -245,4 +238,4 @@ class LinePreprocessor:
         if self._stock is not None:
             data = self._stock(uid, data)
         least = least_columns(data["text"].tolist())
-        return {**data, self._name: self._augmentation(data[self._name], least)}
+        return {**data, "speech": self._augmentation(data["speech"], least)}

@@ -75,13 +75,8 @@ class LineRecognizer:
     ) -> None:
         """Load an experiment's `config.yaml` and one of its models.
 
-        Args:
-            config: the path of the experiment's `config.yaml`.
-            model: the path of the model's parameters.
-            decoding: the options of the search.
-            lm: the directory of a language model, which `prefix_beam` may use; None for
-                a search without one.
-            ngram: the ARPA file of an n-gram over characters, which `ngram_beam` uses.
+        The language model is a directory, which `prefix_beam` may use; the n-gram is an
+        ARPA file over characters, which `ngram_beam` uses.
 
         Raises:
             InputError: the model does not fit the configuration or has no CTC output,
@@ -128,13 +123,9 @@ class LineRecognizer:
     ) -> Recognized:
         """Decode lines in batches, the widest lines first.
 
-        Args:
-            scp: the path of the table that says where each line is stored.
-            data_type: ESPnet's data type of the table: `kaldi_ark`, or the attribute
-                `data_type` for images.
-            columns: line -> its width in columns, for each line to decode.
-            progress: a function that is called after each batch with the number of
-                decoded lines and the number of all lines.
+        The table `scp` says where each line is stored, and `columns` how wide it is.
+        Its data type is `kaldi_ark`, or the attribute `data_type` for images.
+        `progress` is called after each batch with the number of lines done, and of all.
 
         Raises:
             InputError: a line cannot be read, or its height is not the model's.
@@ -173,10 +164,7 @@ def _inked(line: _Line) -> _Line:
 def batches(columns: Mapping[str, int], batch_size: int) -> Iterator[list[str]]:
     """Yield batches of lines with similar widths, the widest lines first.
 
-    Args:
-        columns: line -> its width in columns.
-        batch_size: the number of lines of a batch; a batch of very wide lines has
-            fewer.
+    A batch of very wide lines has fewer than `batch_size`.
     """
     names = sorted(columns, key=lambda name: (-columns[name], name))
     while names:

@@ -47,10 +47,7 @@ class Scorer(Protocol):
 def load_lm(directory: Path, tokens: Sequence[str]) -> Any:
     """Load a language model that `local/lm.sh` has trained.
 
-    Args:
-        directory: the experiment's directory, with the files `config.yaml` and
-            `valid.loss.ave.pth`.
-        tokens: the recognizer's token list.
+    Its directory has `config.yaml` and `valid.loss.ave.pth`.
 
     Raises:
         InputError: the model cannot be loaded, or its token list is another one.
@@ -81,7 +78,6 @@ class PrefixScorer:
     for the same prefix in many frames.
 
     Args:
-        lm: a language model from `load_lm`.
         end: the id of the token that begins and ends a sentence.
     """
 
@@ -117,10 +113,7 @@ MOST_KNOWN = 100_000
 def load_ngram(path: Path, tokens: Sequence[str]) -> "NgramScorer":
     """Load an n-gram whose words are the tokens of a model.
 
-    Args:
-        path: the ARPA file.
-        tokens: the recognizer's token list; token 0 is the blank, and the last token
-            ends a sentence.
+    Token 0 is the blank, and the last token ends a sentence.
 
     Raises:
         InputError: the file cannot be read, or the n-gram is one over other tokens.
@@ -138,7 +131,6 @@ class NgramScorer:
     `MOST_KNOWN`, all are forgotten, so that memory does not grow with the lines.
 
     Args:
-        model: the n-gram.
         tokens: the recognizer's token list. A token that the n-gram lacks is scored as
             `<unk>`, and never follows if the n-gram lacks that, too.
     """
@@ -199,12 +191,10 @@ class Decoding:
             blanks; `prefix_beam` takes the text with the greatest sum over its paths,
             among those that stay in the beam; `ngram_beam` is the same search with an
             n-gram over characters.
-        beam_size: the number of prefixes that the beam search keeps.
         lm_weight: the factor of the log-probabilities of the language model or the
             n-gram; it has no effect without either.
         penalty: the amount that is added to the log-probability for each token; above
             0, it favours long texts.
-        batch_size: the number of lines that are encoded together.
     """
 
     search: Literal["greedy", "prefix_beam", "ngram_beam"] = "greedy"
@@ -223,11 +213,7 @@ class Decoding:
 
 
 def greedy(ctc: Any) -> Search:
-    """Return the best-path search.
-
-    Args:
-        ctc: ESPnet's CTC output layer; token 0 is the blank.
-    """
+    """Return the best-path search."""
 
     def search(encoded: Tensor, lengths: Tensor) -> list[list[int]]:
         best = ctc.argmax(encoded)
@@ -249,13 +235,8 @@ def prefix_beam(
     ESPnet's own beam search proceeds token by token. It misses the best text of a line
     that has hardly more frames than tokens, and such lines are common in images.
 
-    Args:
-        ctc: ESPnet's CTC output layer; token 0 is the blank, and the last token ends a
-            sentence.
-        tokens: the token list.
-        decoding: the options of the search.
-        scorer: a function that returns the scores of a language model for a line; None
-            for a search without one.
+    Token 0 is the blank, and the last token ends a sentence. `scorer` returns the
+    scores of a language model for a line; None is a search without one.
     """
     end = len(tokens) - 1
 
@@ -274,10 +255,7 @@ def _best_prefix(
 ) -> list[int]:
     """Return the token ids of the best text.
 
-    Args:
-        log_probs: the log-probabilities of a line, shape (T, V); token 0 is the blank.
-        decoding: the options of the search.
-        lm: the scores of a language model, or None.
+    The log-probabilities of a line have the shape (T, V); token 0 is the blank.
     """
     # The beam holds three log-probabilities for each prefix: that of its paths that end
     # in a blank, that of its paths that end in its last token, and what the language

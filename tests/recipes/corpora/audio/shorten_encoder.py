@@ -1,4 +1,4 @@
-"""The module encodes shorten streams, for the benchmark and for tests of the decoder.
+"""The module encodes shorten streams, for tests of the decoder.
 
 The encoder is slow and plain, but it can use every command of the format. The caller
 chooses the predictor, as every predictor is lossless; the encoder does not look for the
@@ -90,27 +90,24 @@ class Encoder:
     seed: int = 0
     bits: Bits = field(default_factory=Bits)
 
-    def encode(self, samples: NDArray[np.int16] | NDArray[np.uint8]) -> bytes:
+    def encode(
+        self, samples: NDArray[np.int16] | NDArray[np.uint8], multiple: int = 4
+    ) -> bytes:
         """Return the stream of samples or mu-law codes, shape (channels, time)."""
-        head = self.head(len(samples)).text
-        commands = Bits(head + self.commands_of(samples).text)
-        commands.number(QUIT, 2)
-        return b"ajkg" + bytes([self.version]) + commands.to_bytes()
-
-    def head(self, channels: int) -> Bits:
-        """Return the bits in front of the first command."""
-        bits = Bits()
+        bits = self.bits = Bits()
         skipped = len(self.skipped)
-        form = (self.kind, channels, self.block, self.order, self.means, skipped)
+        form = (self.kind, len(samples), self.block, self.order, self.means, skipped)
         for number in form:
             bits.long(number)
         for byte in self.skipped:
             bits.number(byte, 7)
-        return bits
+        self.write_commands(samples)
+        bits.number(QUIT, 2)
+        return b"ajkg" + bytes([self.version]) + bits.to_bytes(multiple)
 
-    def commands_of(self, samples: NDArray[np.int16] | NDArray[np.uint8]) -> Bits:
-        """Return the bits of all commands but the last."""
-        bits = self.bits = Bits()
+    def write_commands(self, samples: NDArray[np.int16] | NDArray[np.uint8]) -> None:
+        """Write all commands but the last."""
+        bits = self.bits
         self.rng = np.random.default_rng(self.seed)
         commands = cycle(self.commands)
         channels = [
@@ -130,7 +127,6 @@ class Encoder:
                 bits.number(len(self.verbatim), 5)
                 for byte in self.verbatim:
                     bits.number(byte, 8)
-        return bits
 
     def encode_block(
         self, channel: Channel, samples: list[int], shift: int, command: int
@@ -147,10 +143,8 @@ class Encoder:
         if command != ZERO:
             mean = self.mean(channel, shift)
             weights = self.weights() if command == QLPC else []
-            self.write_residuals(
-                list(self.residuals(command, channel.past, values, weights, mean)),
-                weights if command == QLPC else None,
-            )
+            residuals = self.residuals(command, channel.past, values, weights, mean)
+            self.write_residuals(list(residuals), weights if command == QLPC else None)
         self.remember(channel, values, shift)
         return shift
 

@@ -23,6 +23,21 @@ def sphere(path: Path, fields: str, content: bytes, size: int = 1024) -> Path:
     return path
 
 
+def shortened(path: Path, samples: int, coded: bytes, coding: str = "pcm") -> Path:
+    """Write two channels that shorten has compressed, of so many samples each."""
+    size = 2 if coding == "pcm" else 1
+    coding = f"{coding},embedded-shorten-v2.00"
+    fields = f"""
+        channel_count -i 2
+        sample_count -i {samples}
+        sample_rate -i 8000
+        sample_n_bytes -i {size}
+        sample_byte_format -s2 01
+        sample_coding -s{len(coding)} {coding}
+    """
+    return sphere(path, fields, coded)
+
+
 def read_all(path: Path) -> list[list[int]]:
     with SphereFile(path) as file:
         header = file.header

@@ -1,7 +1,10 @@
-"""Formatting: the right utterances and ids, whatever the processes; and bad input."""
+"""Formatting: the right samples, ids and copies, whatever the processes; bad input."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +12,7 @@ import soundfile
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.recipes.commands.formatting import format_data_command as main
+from espnet_distopt.recipes.corpora.audio import formatting, shorten
 from espnet_distopt.recipes.corpora.audio.formatting import (
     Limits,
     change_speed,
@@ -16,9 +20,13 @@ from espnet_distopt.recipes.corpora.audio.formatting import (
     parse_factors,
     prefix,
 )
-from espnet_distopt.recipes.corpora.kaldi.arks import Samples, read_wav
-from espnet_distopt.recipes.corpora.kaldi.directory import DataDir
-from tests.refusal import error_of
+from espnet_distopt.recipes.corpora.audio.recordings import AudioFile, open_audio
+from espnet_distopt.recipes.corpora.kaldi.arks import Samples, WavArkWriter, read_wav
+from espnet_distopt.recipes.corpora.kaldi.directory import DataDir, FileChannel, Segment
+from tests.recipes.contents import contents
+from tests.recipes.corpora.audio.shorten_encoder import Encoder
+from tests.recipes.corpora.audio.sphere_files import shortened
+from tests.refusal import Refused, error_of
 
 RATE = 8000
 
@@ -38,10 +46,6 @@ def dumped(target: Path) -> dict[str, Samples]:
     return {utt: wav for utt, (_, wav) in samples.items()}
 
 
-def contents(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in directory.iterdir()}
-
-
 @pytest.fixture
 def files(tmp_path: Path) -> DataDir:
     """Make a data directory of three files, a second and a half each."""
@@ -50,9 +54,7 @@ def files(tmp_path: Path) -> DataDir:
         wav[f"ann-{number}"] = str(tmp_path / f"{number}.wav")
         soundfile.write(wav[f"ann-{number}"], noise(1.5, number), RATE)
     data = DataDir(
-        wav=wav,
-        text=dict.fromkeys(wav, "hi there"),
-        utt2spk=dict.fromkeys(wav, "ann"),
+        wav=wav, text=dict.fromkeys(wav, "hi there"), utt2spk=dict.fromkeys(wav, "ann")
     )
     data.write(tmp_path / "data")
     return data
@@ -175,15 +177,14 @@ def cut_wav(root: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
 
 
-def segmented(*lines: str, wav: str = "") -> Callable[[Path], None]:
+def segmented(*lines: str) -> Callable[[Path], None]:
     """Give the data segments: those lines, for ann-0, ann-1, ann-2."""
 
     def damage(root: Path) -> None:
         (root / "data" / "segments").write_text(
             "".join(f"ann-{k} {line}\n" for k, line in enumerate(lines))
         )
-        wav_scp = wav or f"call {root}/1.wav"
-        (root / "data" / "wav.scp").write_text(wav_scp.format(root=root) + "\n")
+        (root / "data" / "wav.scp").write_text(f"call {root}/1.wav\n")
 
     return damage
 
@@ -219,21 +220,11 @@ BAD_DATA: dict[str, tuple[Callable[[Path], object], str]] = {
         "1.wav: no such audio file",
     ),
     "truncated wav": (cut_wav, "1.wav: the file ends within this wav"),
-    "not audio": (
-        lambda root: (root / "1.wav").write_text("not audio at all" * 9),
-        "1.wav: not readable audio",
-    ),
-    "wrong rate": (rewritten(1, 16000), "1.wav: expected 8000 Hz, got 16000 Hz"),
     "two channels": (rewritten(1, RATE, 2), "1.wav: has 2 channels: list it in"),
     "no channel B": (
         channelled("ann-0 0 A", "ann-1 1 B", "ann-2 2 A"),
         "1.wav: has no channel B, only 1",
     ),
-    "channel C": (
-        channelled("ann-0 0 A", "ann-1 1 C", "ann-2 2 A"),
-        "reco2file_and_channel:2: expected 'recording file A'",
-    ),
-    "channel of some only": (channelled("ann-0 0 A"), "wav.scp:2: ann-1 is not in"),
     "segment past the end": (
         segmented(OK, "call 0.5 2.01", OK),
         "segments:2: utterance ann-1: ends at 2.01 s, but recording call is 1.5 s",
@@ -242,43 +233,7 @@ BAD_DATA: dict[str, tuple[Callable[[Path], object], str]] = {
         segmented(OK, OK, "call 1.5 1.6"),
         "segments:3: utterance ann-2: ends at 1.6 s, but recording call is 1.5 s",
     ),
-    "segment of no length": (
-        segmented("call 0.5 0.5", OK, OK),
-        "segments:1: utterance ann-0: expected 0 <= start < end",
-    ),
-    "segment backwards": (
-        segmented(OK, "call 0.5 0.4", OK),
-        "segments:2: utterance ann-1: expected 0 <= start < end",
-    ),
-    "segment of another recording": (
-        segmented(OK, "talk 0.0 0.4", OK),
-        "segments:2: utterance ann-1: recording talk is not in wav.scp",
-    ),
-    "segment without end": (segmented(OK, "call 0.5", OK), "segments:2: expected"),
-    "missing ark": (
-        segmented(OK, OK, OK, wav="call {root}/none.ark:5"),
-        "none.ark:5: cannot be read: No such file",
-    ),
-    "offset past the ark": (
-        segmented(OK, OK, OK, wav="call {root}/dump/wav.ark:999999"),
-        "wav.ark:999999: no wav starts",
-    ),
-    "pipe": (
-        segmented(OK, OK, OK, wav="call sph2pipe -f wav {root}/1.sph |"),
-        "wav.scp:1: expected a path",
-    ),
-    "no wav.scp": (lambda root: (root / "data" / "wav.scp").unlink(), "no such file"),
     "no text": (lambda root: (root / "data" / "text").unlink(), "text: no such file"),
-    "text not UTF-8": (
-        lambda root: (root / "data" / "text").write_bytes(b"ann-0 a\nann-1 \xff\n"),
-        "text:2: expected UTF-8 text",
-    ),
-    "text of one less": (
-        replaced("text", "ann-2 hi there\n", ""),
-        "utt2spk:3: ann-2 is not in",
-    ),
-    "unsorted": (replaced("wav.scp", "ann-0", "ann-9"), "wav.scp:2: ann-1 must come"),
-    "twice": (replaced("wav.scp", "ann-1", "ann-0"), "wav.scp:2: ann-0 comes twice"),
     "copies of other speeds": (copied_before, "text:1: sp0.9-ann-0 is called like"),
     "a dump of something else": (foreign, "is not empty and has no wav.scp"),
 }
@@ -286,7 +241,7 @@ BAD_DATA: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("kind", BAD_DATA)
 def test_bad_data_is_one_line(
-    kind: str, files: DataDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kind: str, files: DataDir, tmp_path: Path, refused: Refused
 ) -> None:
     damage, message = BAD_DATA[kind]
     command = [str(tmp_path / "data"), str(tmp_path / "dump"), "--keep_all"]
@@ -295,18 +250,18 @@ def test_bad_data_is_one_line(
     before = contents(tmp_path / "dump")
     beside = {path.name for path in tmp_path.iterdir()}
     command += ["--speed_factors", "0.9 1.0"]
-    assert message in error_of(main, command, capsys)
+    assert message in refused(main, command)
     # The earlier dump is as it was, and nothing lies beside it.
     assert contents(tmp_path / "dump") == before
     assert {path.name for path in tmp_path.iterdir()} == beside
 
 
 def test_bad_data_of_one_of_several_processes(
-    files: DataDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    files: DataDir, tmp_path: Path, refused: Refused
 ) -> None:
     cut_wav(tmp_path)
     command = [str(tmp_path / "data"), str(tmp_path / "dump"), "--nj", "3"]
-    assert "1.wav: the file ends within" in error_of(main, command, capsys)
+    assert "1.wav: the file ends within" in refused(main, command)
     assert not (tmp_path / "dump").exists()
 
 
@@ -314,24 +269,17 @@ def test_bad_data_of_one_of_several_processes(
     ("options", "message"),
     [
         ("--nj 0", "--nj is 0, expected at least 1"),
-        ("--nj -2", "--nj is -2, expected at least 1"),
         ("--speed_factors fast", "expected speed factors from 0.5 to 2.0"),
-        ("--speed_factors 90", "expected speed factors from 0.5 to 2.0"),
-        ("--min_seconds -1", "expected 0 <= min_seconds <= max_seconds"),
         ("--min_seconds 3 --max_seconds 2", "expected 0 <= min_seconds"),
         ("--min_seconds nan", "expected 0 <= min_seconds <= max_seconds"),
         ("--max_seconds 1", "data: no utterance is left: 3 longer than 1.0 s"),
     ],
 )
 def test_bad_options(
-    options: str,
-    message: str,
-    files: DataDir,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    options: str, message: str, files: DataDir, tmp_path: Path, refused: Refused
 ) -> None:
     command = [str(tmp_path / "data"), str(tmp_path / "dump"), *options.split()]
-    assert message in error_of(main, command, capsys)
+    assert message in refused(main, command)
     assert not (tmp_path / "dump").exists()
 
 
@@ -353,6 +301,171 @@ def test_interrupted(nj: int, files: DataDir, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         format_data(source, target, limits=None, nj=nj, progress=interrupt)
     assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+# Cutting: the right samples of each utterance, files opened once, and limits.
+
+
+def one_speaker(wav: dict[str, str], text: dict[str, str] | None = None) -> DataDir:
+    words = text or dict.fromkeys(wav, "hi there")
+    return DataDir(wav=wav, text=words, utt2spk=dict.fromkeys(words, "ann"))
+
+
+def conversation(
+    tmp_path: Path, b_end: float = 3.0, channels: dict[str, FileChannel] | None = None
+) -> Path:
+    """Make a conversation: 3 s of two-channel mu-law SPHERE, three segments."""
+    path = tmp_path / "c1.sph"
+    soundfile.write(path, noise(3, channels=2), RATE, format="NIST", subtype="ULAW")
+    DataDir(
+        wav={"c1-A": str(path), "c1-B": str(path)},
+        text={"c1-A-2": "b", "c1-A-1": "a", "c1-B-1": "c"},
+        utt2spk={"c1-A-1": "c1-A", "c1-A-2": "c1-A", "c1-B-1": "c1-B"},
+        segments={
+            "c1-A-1": Segment("c1-A", 2.0, 2.5),
+            "c1-A-2": Segment("c1-A", 0.25, 1.000125),
+            "c1-B-1": Segment("c1-B", 1.0, b_end),
+        },
+        channels=channels or {f"c1-{c}": FileChannel("c1", c) for c in "AB"},
+    ).write(tmp_path / "data")
+    return path
+
+
+@pytest.mark.parametrize("b_end", [3.0, 3.4])
+def test_segments_of_a_two_channel_file(b_end: float, tmp_path: Path) -> None:
+    whole, _ = soundfile.read(conversation(tmp_path, b_end), dtype="int16")
+    format_data(tmp_path / "data", tmp_path / "dump", limits=Limits())
+    found = dumped(tmp_path / "dump")
+    np.testing.assert_array_equal(found["c1-A-1"], whole[16000:20000, 0])
+    np.testing.assert_array_equal(found["c1-A-2"], whole[2000:8001, 0])
+    np.testing.assert_array_equal(found["c1-B-1"], whole[8000:, 1])
+    assert not (tmp_path / "dump" / "segments").exists()
+    assert (tmp_path / "dump" / "spk2utt").read_text() == (
+        "c1-A c1-A-1 c1-A-2\nc1-B c1-B-1\n"
+    )
+
+
+def test_a_file_is_opened_once_for_both_channels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = conversation(tmp_path)
+    opened = []
+
+    def open_and_count(location: str, rate: int) -> AbstractContextManager[AudioFile]:
+        opened.append(location)
+        return open_audio(location, rate)
+
+    monkeypatch.setattr(formatting, "open_audio", open_and_count)
+    format_data(tmp_path / "data", tmp_path / "dump", limits=None)
+    assert opened == [str(path)]
+
+
+@pytest.mark.parametrize("nj", [1, 2])
+def test_a_shortened_file_is_decoded_once(
+    nj: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    samples = noise(3, channels=2)
+    shortened(conversation(tmp_path), len(samples), Encoder().encode(samples.T))
+    decoded = []
+    decode = shorten.decode_shorten
+
+    def decode_and_count(stream: bytes, where: str, **form: Any) -> Any:
+        decoded.append(where)
+        return decode(stream, where, **form)
+
+    monkeypatch.setattr(shorten, "decode_shorten", decode_and_count)
+    format_data(tmp_path / "data", tmp_path / "dump", limits=None, nj=nj)
+    assert decoded == [str(tmp_path / "c1.sph")]  # one file: one process, for any nj
+    found = dumped(tmp_path / "dump")
+    np.testing.assert_array_equal(found["c1-A-1"], samples[16000:20000, 0])
+    np.testing.assert_array_equal(found["c1-B-1"], samples[8000:, 1])
+
+
+def test_segments_of_an_ark(tmp_path: Path) -> None:
+    with WavArkWriter(tmp_path / "rec.ark") as ark:
+        ark["rec"] = (RATE, noise(2))
+    segments = {"ann-1": Segment("rec", 0.5, 1.0), "ann-2": Segment("rec", 1.0, 2.0)}
+    data = one_speaker(ark.locations, {"ann-1": "a", "ann-2": "b"})
+    replace(data, segments=segments).write(tmp_path / "data")
+    format_data(tmp_path / "data", tmp_path / "dump", limits=Limits())
+    found = dumped(tmp_path / "dump")
+    np.testing.assert_array_equal(found["ann-1"], noise(2)[4000:8000])
+    np.testing.assert_array_equal(found["ann-2"], noise(2)[8000:])
+
+
+def mixed(tmp_path: Path) -> None:
+    """Make utterances of 0.05, 0.1, 1 and 1.1 s, and one of 1 s without words."""
+    wav = {}
+    for number, seconds in enumerate((0.05, 0.1, 1.0, 1.1, 1.0)):
+        wav[f"ann-{number}"] = str(tmp_path / f"{number}.wav")
+        soundfile.write(wav[f"ann-{number}"], noise(seconds), RATE)
+    text = {**dict.fromkeys(wav, "hi  there"), "ann-4": "\u00a0"}
+    one_speaker(wav, text).write(tmp_path / "data")
+
+
+def test_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mixed(tmp_path)
+    main([str(tmp_path / "data"), str(tmp_path / "dump"), "--max_seconds", "1"])
+    assert list(dumped(tmp_path / "dump")) == ["ann-1", "ann-2"]
+    assert (tmp_path / "dump" / "text").read_text() == (
+        "ann-1 hi there\nann-2 hi there\n"
+    )
+    printed = capsys.readouterr().out
+    assert "2 utterances" in printed
+    for reason in ("1 shorter than 0.1 s", "1 longer than 1.0 s", "1 without words"):
+        assert f"dropped {reason}\n" in printed
+
+
+def test_keep_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mixed(tmp_path)
+    main([str(tmp_path / "data"), str(tmp_path / "dump"), "--keep_all"])
+    assert list(dumped(tmp_path / "dump")) == [f"ann-{number}" for number in range(5)]
+    assert DataDir.read(tmp_path / "dump").text["ann-4"] == ""
+    assert "dropped" not in capsys.readouterr().out
+
+
+def hundred(tmp_path: Path, *damaged: str) -> None:
+    """Make 100 files of two utterances; of the damaged ones only the first is there."""
+    wav, segments = {}, {}
+    for name in (f"r{number:02}" for number in range(100)):
+        path = tmp_path / f"{name}.flac"
+        soundfile.write(path, noise(2), RATE)
+        if name in damaged:
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+        wav[name] = str(path)
+        segments[f"{name}-1"] = Segment(name, 0.0, 0.5)
+        segments[f"{name}-2"] = Segment(name, 1.5, 2.0)
+    data = one_speaker(wav, dict.fromkeys(segments, "hi"))
+    data = replace(data, segments=segments, utt2spk={u: u[:3] for u in segments})
+    data.write(tmp_path / "data")
+
+
+@pytest.mark.parametrize("nj", ["1", "2"])
+def test_one_percent_of_a_training_set_may_be_unreadable(
+    nj: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hundred(tmp_path, "r10")
+    command = [str(tmp_path / "data"), str(tmp_path / "dump"), "--nj", nj]
+    main(command)
+    left = [f"r{number:02}-{half}" for number in range(100) for half in (1, 2)]
+    left = [name for name in left if not name.startswith("r10-")]
+    assert list(dumped(tmp_path / "dump")) == left
+    told = f"left out 1 recording(s) that cannot be read, the first: {tmp_path}/r10.fla"
+    assert told in capsys.readouterr().out
+    error = error_of(main, [*command, "--keep_all"], capsys)
+    assert error.startswith(f"{tmp_path}/r10.flac: ")
+
+
+@pytest.mark.parametrize("nj", ["1", "2"])
+def test_more_than_one_percent_may_not_be_unreadable(
+    nj: str, tmp_path: Path, refused: Refused
+) -> None:
+    hundred(tmp_path, "r10", "r60")
+    command = [str(tmp_path / "data"), str(tmp_path / "dump"), "--nj", nj]
+    error = refused(main, command)
+    assert error.startswith(f"{tmp_path}/r60.flac: ")
+    assert "(like 1 before it, which may be left out, but no more: " in error
+    assert not (tmp_path / "dump").exists()
 
 
 # Speed perturbation: length, pitch and loudness of the copies; factors read.
@@ -396,11 +509,6 @@ def test_overshoot_is_clipped() -> None:
     np.testing.assert_array_equal(changed[at] > 0, square[middles] > 0)
 
 
-def test_twice_the_same() -> None:
-    noise = np.random.default_rng(0).integers(-9000, 9000, 4000).astype(np.int16)
-    np.testing.assert_array_equal(change_speed(noise, 0.9), change_speed(noise, 0.9))
-
-
 def test_factors_and_names() -> None:
     assert parse_factors(" 0.9 1  1.10 ") == (0.9, 1.0, 1.1)
     assert [prefix(each) for each in (0.9, 1.0, 1.1, 2.0)] == [
@@ -415,15 +523,11 @@ def test_factors_and_names() -> None:
     ("text", "message"),
     [
         ("", "expected speed factors from 0.5 to 2.0"),
-        ("fast", "expected speed factors"),
         ("0.9,1.1", "expected speed factors"),
         ("0", "expected speed factors"),
-        ("-1", "expected speed factors"),
         ("90 100 110", "expected speed factors"),
         ("nan", "expected speed factors"),
-        ("inf", "expected speed factors"),
         ("1 1.0", "comes twice"),
-        ("0.9 0.90", "comes twice"),
         ("0.9 0.9000000001", "comes twice"),  # their names would be the same
     ],
 )

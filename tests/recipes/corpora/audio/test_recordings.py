@@ -13,9 +13,9 @@ import soundfile
 from numpy.typing import NDArray
 
 from espnet_distopt.errors import InputError
-from espnet_distopt.recipes.corpora.audio.recordings import open_audio, open_recording
+from espnet_distopt.recipes.corpora.audio.recordings import open_recording
 from espnet_distopt.recipes.corpora.audio.sphere import write_sphere
-from espnet_distopt.recipes.corpora.kaldi.arks import Samples, WavArkWriter
+from espnet_distopt.recipes.corpora.kaldi.arks import Samples
 
 RATE = 8000
 
@@ -61,40 +61,11 @@ def test_a_span_of_a_channel(
             np.testing.assert_array_equal(found, expected[start:stop])
 
 
-@pytest.mark.parametrize("write", WRITERS)
-def test_the_only_channel_needs_no_name(
-    write: Callable[[Path, Samples], None], tmp_path: Path
-) -> None:
-    write(tmp_path / "call", noise(channels=1))
+def test_the_only_channel_needs_no_name(tmp_path: Path) -> None:
+    write_pcm_sphere(tmp_path / "call", noise(channels=1))
     for channel in (None, "A"):
-        np.testing.assert_array_equal(
-            read(tmp_path / "call", channel), noise(channels=1)[:, 0]
-        )
-
-
-def test_mulaw_sphere_as_libsndfile_reads_it(tmp_path: Path) -> None:
-    path = tmp_path / "call.sph"
-    soundfile.write(path, noise(), RATE, format="NIST", subtype="ULAW")
-    expected, _ = soundfile.read(path, dtype="int16")
-    for index, channel in enumerate("AB"):
-        np.testing.assert_array_equal(read(path, channel), expected[:, index])
-
-
-def test_both_channels_of_one_opening(tmp_path: Path) -> None:
-    write_pcm_sphere(tmp_path / "call.sph", noise())
-    with open_audio(str(tmp_path / "call.sph"), RATE) as audio:
-        assert (audio.channels, audio.length) == (2, 1000)
-        for index, channel in enumerate("AB"):
-            samples = audio.recording(channel).read(0, 1000)
-            np.testing.assert_array_equal(samples, noise()[:, index])
-
-
-def test_a_wav_in_an_ark(tmp_path: Path) -> None:
-    with WavArkWriter(tmp_path / "a.ark") as ark:
-        ark["first"] = (RATE, noise(10)[:, 0])
-        ark["second"] = (RATE, noise()[:, 0])
-    with open_recording(ark.locations["second"], RATE) as recording:
-        np.testing.assert_array_equal(recording.read(3, 50), noise()[3:50, 0])
+        found = read(tmp_path / "call", channel)
+        np.testing.assert_array_equal(found, noise(channels=1)[:, 0])
 
 
 @pytest.mark.parametrize("subtype", ["FLOAT", "DOUBLE", "PCM_24"])
@@ -255,29 +226,21 @@ BAD_FILES: dict[str, tuple[Callable[[Path], object], str | None, str]] = {
         "samples can be decoded: it is several files in one, or an MP3 that does not",
     ),
     "two oggs": (holding(OPUS * 2), None, "24000 samples can be decoded"),
-    "two flacs": (holding(encoded("FLAC") * 2), None, "24000 samples can be decoded"),
     "ogg without its end": (holding(OPUS[:-300]), None, "truncated"),
     "MP3 without its end": (holding(encoded("MP3")[:-3000]), None, "truncated"),
-    "AIFF without its end": (holding(encoded("AIFF")[:-3000]), None, "is truncated"),
     "flac from a pipe": (flac_without_length, None, "does not say how long it is"),
     "wav that was never finished": (wav_of_size(0), None, "was never finished"),
     "wav that says too little": (wav_of_size(2000), None, "the header describes 2044 "),
     "wav that says too much": (wav_of_size(90000), None, "90000 bytes, but 48000 are"),
     "NaN": (floats(0.1, np.nan), None, "NaN or infinite"),
-    "infinite": (floats(0.1, -np.inf), None, "NaN or infinite"),
     "floats of another scale": (
         floats(3000.0, -90.0),
         None,
         "sample of 3000 where 1 is",
     ),
-    "sphere without its end": (damaged(write_pcm_sphere, -9), "A", ""),
-    "sphere header cut": (damaged(write_pcm_sphere, 600), "A", ""),
-    "seven bytes of a sphere": (damaged(write_pcm_sphere, 7), "A", ""),
     "wav of 16 kHz": (of_form(16000, 1, "WAV"), None, "expected 8000 Hz, got 16000"),
-    "sphere of 16 kHz": (of_form(16000, 2, "sphere"), "A", "expected 8000 Hz, got 1"),
     "no channel named": (of_form(RATE, 2, "sphere"), None, "has 2 channels: list it"),
     "no channel B": (of_form(RATE, 1, "sphere"), "B", "has no channel B, only 1"),
-    "no channel B in a wav": (of_form(RATE, 1, "WAV"), "B", "has no channel B, only 1"),
 }
 
 
@@ -291,23 +254,3 @@ def test_bad_file(kind: str, tmp_path: Path) -> None:
     assert str(error.value).startswith(f"{path}")
     assert message in str(error.value)
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("location", "message"),
-    [
-        ("none.ark:4", "cannot be read"),
-        ("a.ark:0", "no wav starts"),
-        ("a.ark:99999", "no wav starts"),
-        ("cut.ark:2", "truncated"),
-    ],
-)
-def test_bad_ark(location: str, message: str, tmp_path: Path) -> None:
-    with WavArkWriter(tmp_path / "a.ark") as ark:
-        ark["a"] = (RATE, noise()[:, 0])
-    (tmp_path / "cut.ark").write_bytes((tmp_path / "a.ark").read_bytes()[:-5])
-    with (
-        pytest.raises(InputError, match=rf"{location}: .*{message}"),
-        open_recording(str(tmp_path / location), RATE),
-    ):
-        pass

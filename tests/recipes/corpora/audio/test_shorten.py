@@ -6,7 +6,7 @@ A damaged stream is an error in one line, and never a crash or a long wait.
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ from tests.recipes.corpora.audio.shorten_encoder import (
     Encoder,
     inward,
 )
+from tests.recipes.corpora.audio.sphere_files import sphere
 
 Wave = NDArray[np.int16]
 
@@ -88,34 +89,6 @@ DIFFERENCES = """
     0100      # QUIT
 """
 
-MEANS = """
-    110 111   # sample type 3: 16 bits, big-endian
-    110 110   # 2 channels
-    110 110   # blocks of 2
-    100 1     # no linear prediction
-    110 110   # 2 means
-    101 11    # 1 byte to skip:
-    1 1000001 # A
-    100 1010  # DIFF0, width 2; mean (1+0+0)/2 = 0
-    01 010    # 5
-    01 100    # 6; block mean (1+11)/2 = 6
-    100 1010  # second channel: DIFF0, width 2
-    1 101     # -3
-    1 101     # -3; block mean (1-6)/2 = -2, towards zero
-    100 1000  # first channel: DIFF0, width 0; mean (1+0+6)/2 = 3
-    10        # 3
-    010       # 4; block mean (1+7)/2 = 4
-    100 1000  # second channel: mean (1+0-2)/2 = 0, towards zero
-    11        # -1
-    10        # 0; block mean 0
-    100 1000  # first channel: mean (1+6+4)/2 = 5
-    10        # 5
-    10        # 5
-    100 1000  # second channel: mean (1-2+0)/2 = 0
-    10        # 0
-    010       # 1
-    0100      # QUIT
-"""
 
 PREDICTION = """
     111 1101   # sample type 5
@@ -157,43 +130,17 @@ MU_LAW = """
     0100           # QUIT
 """
 
-COMMANDS = """
-    111 1101     # sample type 5
-    101 11       # 1 channel
-    111 1100     # blocks of 4
-    100 1        # no linear prediction
-    100 1        # no means
-    100 1        # no bytes to skip
-    00101        # VERBATIM
-    1 00010      # 2 bytes:
-    1 01010010   # R
-    1 01001001   # I
-    00100        # ZERO: 4 samples
-    0110 0101    # BITSHIFT 5
-    0101 110 110 # BLOCKSIZE 2
-    101 1000     # DIFF1, width 0
-    010          # 1, shifted: 32
-    011          # -1: -32
-    00100        # ZERO: 2 samples
-    0101 101 11  # BLOCKSIZE 1
-    110 1000     # DIFF2, width 0
-    010          # 2*0-0 + 1 = 1, shifted: 32
-    0100         # QUIT
-"""
-
 
 @pytest.mark.parametrize(
     ("bits", "version", "coding", "expected"),
     [
         (DIFFERENCES, 2, "pcm", [[1, 2, 0, 3, 5, 9, 13, 16, 18, 20, 22, 22]]),
-        (MEANS, 2, "pcm", [[5, 6, 3, 4, 5, 5], [-3, -3, -1, 0, 0, 1]]),
         (PREDICTION, 2, "pcm", [[10, 10, 11, 9]]),
         # no rounding: (32*5 - 8*5 >> 5) + 2 = 5: 10, then (32*5 - 8*5 >> 5) - 1 = 2: 7
         (PREDICTION, 1, "pcm", [[10, 10, 10, 7]]),
         (MU_LAW, 2, "ulaw", [[0xFF, 0x7F, 0xFE, 0x7E, 0xFF, 0xFD, 0x7D, 0xF0]]),
-        (COMMANDS, 2, "pcm", [[0, 0, 0, 0, 32, -32, 0, 0, 32]]),
     ],
-    ids=["differences", "means", "prediction", "version-1", "mu-law", "commands"],
+    ids=["differences", "prediction", "version-1", "mu-law"],
 )
 def test_assembled_by_hand(
     bits: str, version: int, coding: str, expected: list[list[int]]
@@ -284,17 +231,10 @@ def test_all_mu_law_codes_at_all_shifts(kind: int, shift: int) -> None:
     """Written in one block, with a shift that the encoder need not choose."""
     codes = [code for code in range(256) if MAX_SHIFT[code] >= shift]
     codes += [] if shift else [0x7F]
-    bits = Bits()
-    for number in (kind, 1, len(codes), 0, 0, 0):
-        bits.long(number)
-    bits.number(BITSHIFT, 2)
-    bits.number(shift, 2)
-    bits.number(DIFF0, 2)
-    bits.number(6, 3)
-    for code in codes:
-        bits.signed(inward(code, shift, kind), 6)
-    bits.number(QUIT, 2)
-    coded = b"ajkg\2" + bits.to_bytes()
+    numbers = [inward(code, shift, kind) for code in codes]
+    signed = [(2 * n if n >= 0 else -2 * n - 1, 7) for n in numbers]
+    steps = [(BITSHIFT, 2), (shift, 2), (DIFF0, 2), (6, 3), *signed, (QUIT, 2)]
+    coded = begun(kind, 1, len(codes), 0, 0, 0, steps=steps)
     decoded = decode(coded, "x.sph", coding="ulaw", channels=1, samples=len(codes))
     assert decoded[0].tolist() == codes
 
@@ -328,14 +268,16 @@ def test_ffmpeg_agrees(channels: int, order: str, tmp_path: Path) -> None:
         commands=[DIFF0, DIFF1, DIFF2, DIFF3, QLPC],
     )
     coded = encoder.encode(samples)
-    header = (
-        f"NIST_1A\n   1024\nchannel_count -i {channels}\nsample_count -i 3000\n"
-        f"sample_rate -i 8000\nsample_n_bytes -i 2\nsample_byte_format -s2 {order}\n"
-        "sample_sig_bits -i 16\nsample_coding -s26 pcm,embedded-shorten-v2.00\n"
-        "end_head\n"
-    )
-    path = tmp_path / "x.sph"
-    path.write_bytes(header.encode().ljust(1024) + coded)
+    fields = f"""
+        channel_count -i {channels}
+        sample_count -i 3000
+        sample_rate -i 8000
+        sample_n_bytes -i 2
+        sample_byte_format -s2 {order}
+        sample_sig_bits -i 16
+        sample_coding -s26 pcm,embedded-shorten-v2.00
+    """
+    path = sphere(tmp_path / "x.sph", fields, coded)
     command = [ffmpeg, "-v", "error", "-i", str(path), "-f", "s16le", "-"]
     raw = subprocess.run(command, check=True, capture_output=True).stdout
     theirs = np.frombuffer(raw, "<i2").reshape(-1, channels).T
@@ -378,12 +320,7 @@ def test_cut_off_anywhere() -> None:
 
 @pytest.mark.parametrize("length", range(1, 17))
 def test_the_last_byte_is_needed(length: int) -> None:
-    encoder = Encoder()
-    commands = Bits(
-        encoder.head(1).text + encoder.commands_of(SAMPLES[:1, :length]).text
-    )
-    commands.number(QUIT, 2)
-    coded = b"ajkg\2" + commands.to_bytes(multiple=1)
+    coded = Encoder().encode(SAMPLES[:1, :length], multiple=1)
     decoded = decode(coded, "x.sph", coding="pcm", channels=1, samples=length)
     np.testing.assert_array_equal(decoded, SAMPLES[:1, :length])
     with pytest.raises(InputError, match=r"is cut off|can't hold"):
@@ -403,40 +340,23 @@ def test_damage_is_an_error_or_other_samples() -> None:
         assert decoded.shape == (2, 200)
 
 
-def test_noise_is_an_error() -> None:
-    rng = np.random.default_rng(3)
-    head = Bits()
-    for number in (LINEAR_LITTLE, 2, 256, 8, 4, 0):
-        head.long(number)
-    for _ in range(300):
-        noise = Bits(head.text + "".join(rng.choice(["0", "1"], 400)))
-        with pytest.raises(InputError):
-            decode(
-                b"ajkg\2" + noise.to_bytes(),
-                "x.sph",
-                coding="pcm",
-                channels=2,
-                samples=100_000,
-            )
-
-
-def head(*numbers: int) -> Bits:
+def begun(*head: int, steps: Sequence[tuple[int, int]] = ()) -> bytes:
+    """A stream of the numbers of its head, and of numbers with their widths."""
     bits = Bits()
-    for number in numbers:
+    for number in head:
         bits.long(number)
-    return bits
-
-
-def after_head(*steps: tuple[int, int]) -> bytes:
-    """A stream of one channel in blocks of 4, and numbers with their widths."""
-    bits = head(LINEAR_LITTLE, 1, 4, 2, 0, 0)
     for number, width in steps:
         bits.number(number, width)
     return b"ajkg\2" + bits.to_bytes()
 
 
 def headed(*numbers: int) -> bytes:
-    return b"ajkg\2" + head(*numbers).to_bytes() + bytes(8)
+    return begun(*numbers) + bytes(8)
+
+
+def after_head(*steps: tuple[int, int]) -> bytes:
+    """A stream of one channel in blocks of 4."""
+    return begun(LINEAR_LITTLE, 1, 4, 2, 0, 0, steps=steps)
 
 
 def whole() -> bytes:
@@ -446,13 +366,9 @@ def whole() -> bytes:
 
 BAD: list[tuple[str, bytes, str]] = [
     ("empty", b"", r"expected a shorten stream, which starts with ajkg, got b''"),
-    ("magic", b"ajkx" + whole()[4:], r"starts with ajkg, got b'ajkx'"),
-    ("cut-magic", b"ajk", r"starts with ajkg, got b'ajk'"),
     ("no-version", b"ajkg", r"version 1 or 2 of shorten, got the end of the file"),
     ("version-0", b"ajkg\0" + whole()[5:], r"version 1 or 2 of shorten, got 0"),
-    ("version-3", b"ajkg\3" + whole()[5:], r"version 1 or 2 of shorten, got 3"),
     ("no-numbers", b"ajkg\2", r"sample type must be 0 to 255, got its end"),
-    ("zeros", b"ajkg\2" + bytes(99), r"sample type must be 0 to 255, got its end"),
     ("type", headed(11, 1, 4, 0, 0, 0), r"stream of pcm, got sample type 11"),
     ("coding", headed(ULAW_2, 1, 4, 0, 0, 0), r"stream of pcm, got sample type 8"),
     ("no-channels", headed(5, 0, 4, 0, 0, 0), r"channel count must be 1 to 8, got 0"),
@@ -460,7 +376,6 @@ BAD: list[tuple[str, bytes, str]] = [
     ("block-0", headed(5, 1, 0, 0, 0, 0), r"block size must be 1 to 65535, got 0"),
     ("block-huge", headed(5, 1, 1 << 31, 0, 0, 0), r"block size .* got 2147483648"),
     ("order-huge", headed(5, 1, 4, 65, 0, 0), r"order of prediction .* got 65"),
-    ("means-huge", headed(5, 1, 4, 0, 99999, 0), r"number of means .* got 99999"),
     ("skip-huge", headed(5, 1, 4, 0, 0, 70000), r"skipped bytes .* got 70000"),
     ("skip-cut-off", headed(5, 1, 4, 0, 0, 999), r"ends within its skipped bytes"),
     ("cut-off", whole()[:-8], r"is cut off, at its byte \d+, after \d of 12 samples"),
@@ -473,7 +388,6 @@ BAD: list[tuple[str, bytes, str]] = [
     ("command", after_head((10, 2), (0, 9)), r"has an unknown command"),
     ("blocksize-0", after_head((BLOCKSIZE, 2), (0, 2), (0, 0)), r"impossible block"),
     ("grows", after_head((BLOCKSIZE, 2), (3, 2), (5, 3)), r"impossible block size"),
-    ("blocksize-cut", after_head((BLOCKSIZE, 2), (30, 2)), r"impossible block size"),
     ("shift", after_head((BITSHIFT, 2), (33, 2)), r"impossible bit shift"),
     ("width", after_head((DIFF0, 2), (31, 3), (0, 9)), r"impossible residual width"),
     ("order", after_head((QLPC, 2), (0, 3), (3, 2)), r"impossible order"),
@@ -496,33 +410,24 @@ def test_bad_stream(content: bytes, message: str) -> None:
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("kind", "channels", "steps", "message"),
+    [
+        # a block size that would differ between the channels
+        (5, 2, [(ZERO, 2), (BLOCKSIZE, 2), (2, 2), (2, 2)], "impossible block size"),
+        (ULAW_2, 1, [(DIFF0, 2), (7, 3), (256, 8), (QUIT, 2)], "a sample out of range"),
+        (ULAW_2, 1, [(BITSHIFT, 2), (13, 2)], "impossible bit shift"),
+    ],
+)
+def test_bad_steps(
+    kind: int, channels: int, steps: list[tuple[int, int]], message: str
+) -> None:
+    content = begun(kind, channels, 1, 0, 0, 0, steps=steps) + bytes(4)
+    coding = "pcm" if kind == LINEAR_LITTLE else "ulaw"
+    with pytest.raises(InputError, match=message):
+        decode(content, "x", coding=coding, channels=channels, samples=4)
+
+
 def test_an_absurd_sample_count_takes_no_memory() -> None:
     with pytest.raises(InputError, match=r"of \d+ bytes can't hold 1000000000000 sam"):
         decode(whole(), "x.sph", coding="pcm", channels=1, samples=10**12)
-
-
-def test_block_size_differs_between_channels() -> None:
-    bits = head(LINEAR_LITTLE, 2, 4, 0, 0, 0)
-    for number, width in ((ZERO, 2), (BLOCKSIZE, 2), (2, 2), (2, 2), (ZERO, 2)):
-        bits.number(number, width)
-    bits.number(QUIT, 2)
-    content = b"ajkg\2" + bits.to_bytes()
-    with pytest.raises(InputError, match="impossible block size"):
-        decode(content, "x", coding="pcm", channels=2, samples=4)
-
-
-def test_mu_law_number_out_of_range() -> None:
-    bits = head(ULAW_2, 1, 1, 0, 0, 0)
-    for number, width in ((DIFF0, 2), (7, 3), (2 * 128, 8), (QUIT, 2)):
-        bits.number(number, width)
-    with pytest.raises(InputError, match="a sample out of range"):
-        decode(b"ajkg\2" + bits.to_bytes(), "x", coding="ulaw", channels=1, samples=1)
-
-
-def test_mu_law_shift_out_of_range() -> None:
-    bits = head(ULAW_2, 1, 1, 0, 0, 0)
-    for number in (BITSHIFT, 13):
-        bits.number(number, 2)
-    content = b"ajkg\2" + bits.to_bytes() + bytes(4)
-    with pytest.raises(InputError, match="impossible bit shift"):
-        decode(content, "x", coding="ulaw", channels=1, samples=1)

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from espnet_distopt.errors import InputError
@@ -26,7 +24,12 @@ from tests.recipes.corpora.audio.shorten_encoder import (
     ULAW_2,
     Encoder,
 )
-from tests.recipes.corpora.audio.sphere_files import PCM_LITTLE, read_all, sphere
+from tests.recipes.corpora.audio.sphere_files import (
+    PCM_LITTLE,
+    read_all,
+    shortened,
+    sphere,
+)
 
 RNG = np.random.default_rng(0)
 STEREO: NDArray[np.int16] = RNG.integers(-9000, 9000, (300, 2)).astype(np.int16)
@@ -50,22 +53,11 @@ def test_what_libsndfile_writes(subtype: str, endian: str, tmp_path: Path) -> No
     header = read_header(path)
     assert (header.sample_rate, header.channels, header.samples) == (16000, 2, 300)
     assert read_all(path) == expected.T.tolist()
-
-
-@given(span=st.tuples(st.integers(0, 300), st.integers(0, 300)).map(sorted))
-@pytest.mark.parametrize("subtype", ["PCM_16", "ULAW"])
-def test_spans(
-    subtype: str, tmp_path_factory: pytest.TempPathFactory, span: list[int]
-) -> None:
-    path = tmp_path_factory.getbasetemp() / "spans.sph"
-    soundfile.write(path, STEREO, 8000, format="NIST", subtype=subtype)
-    whole = read_all(path)
-    start, stop = span
     with SphereFile(path) as file:
-        for channel in (1, 0):
-            samples = file.read(start, stop, channel)
+        for start, stop in ((100, 101), (7, 290), (50, 50), (0, 300)):  # in any order
+            samples = file.read(start, stop, 1)
             assert samples.dtype == np.int16
-            assert samples.tolist() == whole[channel][start:stop]
+            assert samples.tolist() == expected[start:stop, 1].tolist()
 
 
 class Reads:
@@ -96,26 +88,9 @@ def test_only_the_span_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert reads.count == 10 * 2
 
 
-SHORTENED = """
-    channel_count -i 2
-    sample_count -i 300
-    sample_rate -i 8000
-    sample_n_bytes -i {bytes}
-    sample_coding -s{length} {coding}
-    sample_checksum -i 4711
-"""
-
-
-def shortened(path: Path, coding: str, coded: bytes) -> Path:
-    coding = f"{coding},embedded-shorten-v2.00"
-    sample_bytes = 2 if coding.startswith("pcm") else 1
-    fields = SHORTENED.format(bytes=sample_bytes, length=len(coding), coding=coding)
-    return sphere(path, fields, coded)
-
-
 def test_shortened_pcm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     coded = Encoder(order=4, commands=[DIFF0, QLPC]).encode(STEREO.T)
-    path = shortened(tmp_path / "x.sph", "pcm", coded)
+    path = shortened(tmp_path / "x.sph", 300, coded)
     with SphereFile(path) as file:
         reads = Reads(file._file)
         monkeypatch.setattr(file, "_file", reads)
@@ -127,57 +102,34 @@ def test_shortened_pcm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_shortened_mu_law(tmp_path: Path) -> None:
     codes = encode_ulaw(STEREO // 16)
     coded = Encoder(kind=ULAW_2, means=0, commands=[DIFF1]).encode(codes.T)
-    path = shortened(tmp_path / "x.sph", "ulaw", coded)
+    path = shortened(tmp_path / "x.sph", 300, coded, "ulaw")
     assert read_all(path) == decode_ulaw(codes).T.tolist()
 
 
 @pytest.mark.parametrize(
-    ("coding", "change", "message"),
+    ("coding", "samples", "message"),
     [
-        ("pcm", (b"ajkg", b"ajkk"), "starts with ajkg, got b'ajkk'"),
-        ("ulaw", (b"", b""), "expected a shorten stream of ulaw, got sample type 5"),
-        ("pcm", (b"-i 300", b"-i 299"), "more samples than the header says"),
-        ("pcm", (b"-i 300", b"-i 301"), "fewer samples than the header says"),
-        ("pcm", (b"channel_count -i 2", b"channel_count -i 1"), "has 2 channels, but"),
-        (
-            "pcm",
-            (b"sample_count -i 300", b"; -i 3000"),
-            "expected sample_count in",
-        ),
+        ("ulaw", 300, "expected a shorten stream of ulaw, got sample type 5"),
+        ("pcm", 299, "more samples than the header says"),
     ],
 )
-def test_bad_shortened_file(
-    coding: str, change: tuple[bytes, bytes], message: str, tmp_path: Path
+def test_a_header_that_does_not_fit_what_shorten_wrote(
+    coding: str, samples: int, message: str, tmp_path: Path
 ) -> None:
-    path = shortened(tmp_path / "x.sph", coding, Encoder().encode(STEREO.T))
-    path.write_bytes(pad_header(path.read_bytes().replace(*change, 1), 1024))
-    with pytest.raises(InputError, match=re.escape(message)) as error:
+    coded = Encoder().encode(STEREO.T)
+    path = shortened(tmp_path / "x.sph", samples, coded, coding)
+    with pytest.raises(InputError, match=message) as error:
         read_all(path)
     assert str(error.value).startswith(f"{path}: ")
 
 
-def pad_header(content: bytes, size: int) -> bytes:
-    """Make up for a change of the header's length."""
-    end = content.index(b"end_head\n") + len(b"end_head\n")
-    return content[:end].ljust(size) + content[end:].lstrip(b" ")
-
-
 def test_without_numba(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = shortened(tmp_path / "x.sph", "pcm", Encoder().encode(STEREO.T))
+    path = shortened(tmp_path / "x.sph", 300, Encoder().encode(STEREO.T))
     monkeypatch.setitem(sys.modules, "numba", None)
     module = "espnet_distopt.recipes.corpora.audio.shorten"
     monkeypatch.delitem(sys.modules, module, raising=False)
     with pytest.raises(InputError, match=r"numba, .* is not installed: pip install"):
         read_all(path)
-
-
-def test_cut_off_shortened_file(tmp_path: Path) -> None:
-    path = shortened(tmp_path / "x.sph", "pcm", Encoder().encode(STEREO.T))
-    content = path.read_bytes()
-    for size in range(1024, len(content) - 4, 97):
-        path.write_bytes(content[:size])
-        with pytest.raises(InputError, match=r"x\.sph: "):
-            read_all(path)
 
 
 @pytest.mark.parametrize(
@@ -372,7 +324,6 @@ def test_a_string_has_the_length_that_its_type_says(tmp_path: Path) -> None:
 
 BAD: list[tuple[str, tuple[str, str], str]] = [
     ("magic", ("NIST_1A", "NIST_2A"), "not a SPHERE file: expected NIST_1A"),
-    ("riff", ("NIST_1A\n", "RIFFabcd"), "not a SPHERE file"),
     ("size-word", ("   1024", "   1k  "), "expected NIST_1A and the header's size"),
     ("size-large", ("   1024", "  99999"), "says it has 99999 bytes, but the file"),
     (
@@ -380,43 +331,24 @@ BAD: list[tuple[str, tuple[str, str], str]] = [
         ("   1024", "     64"),
         "header line 5: expected `name -type value`",
     ),
-    ("size-0", ("   1024", "      0"), "the header has no line end_head"),
     ("size-1023", ("   1024", "   1023"), "needs 6 bytes, but 7 follow the header"),
-    ("size-1028", ("   1024", "   1028"), "needs 6 bytes, but 2 follow the header"),
     ("no-end", ("end_head", ";nd_head"), "the header has no line end_head"),
     ("no-type", ("sample_rate -i 8000", "sample_rate 8000"), "line 5: expected `name"),
     ("type", ("sample_rate -i", "sample_rate -x"), "line 5: expected `name -type"),
     ("binary", ("sample_rate", "\0\1\2 \3\4"), "line 5: expected `name -type value`"),
     ("real-rate", ("rate -i 8000", "rate -r 8e3"), "a number of at least 1, got 8e3"),
-    ("word-rate", ("-i 8000", "-i fast"), "expected sample_rate in the header, a num"),
-    ("no-value", ("-i 8000", "-i"), "expected sample_rate in the header"),
     ("no-rate", ("sample_rate", "sample_late"), "of at least 1, got nothing"),
-    ("rate-0", ("-i 8000", "-i 0"), "expected sample_rate in the header, a number"),
-    ("count-less", ("count -i 3", "count -i -3"), "of at least 0, got -3"),
     ("channels-0", ("channel_count -i 1", "channel_count -i 0"), "at least 1, got 0"),
-    ("no-channels", ("channel_count", "panel_count"), "expected channel_count in the"),
     ("channels-2", ("channel_count -i 1", "channel_count -i 2"), "sample_count 3"),
     ("twice", ("sample_sig_bits", "sample_rate"), "line 8: expected `name -type value"),
     ("count-more", ("count -i 3", "count -i 4"), "needs 8 bytes, but 6 follow"),
-    ("count-fewer", ("count -i 3", "count -i 2"), "needs 4 bytes, but 6 follow"),
     ("coding", ("-s3 pcm", "-s3 mp3"), "sample_coding mp3 is not supported"),
-    ("a-law", ("-s3 pcm", "-s4 alaw"), "sample_coding alaw is not supported"),
     (
         "packed",
         ("-s3 pcm", "-s19 pcm,embedded-wavpack"),
         "sample_coding pcm,embedded-wavpac",
     ),
-    ("coding-type", ("-s3 pcm", "-i 3"), "sample_coding 3 is not supported"),
-    (
-        "bytes-1",
-        ("n_bytes -i 2", "n_bytes -i 1"),
-        "of pcm with sample_n_bytes 1: exp",
-    ),
-    (
-        "bytes-3",
-        ("n_bytes -i 2", "n_bytes -i 3"),
-        "of pcm with sample_n_bytes 3: exp",
-    ),
+    ("bytes-1", ("n_bytes -i 2", "n_bytes -i 1"), "of pcm with sample_n_bytes 1: exp"),
     ("law-bytes", ("-s3 pcm", "-s4 ulaw"), "ulaw with sample_n_bytes 2: expected 1"),
     ("order", ("-s2 01", "-s2 11"), "sample_byte_format 01 or 10 in the header of"),
     ("no-order", ("sample_byte", "simple_byte"), "header of 16-bit samples"),
@@ -438,32 +370,26 @@ def test_bad_header(change: tuple[str, str], message: str, tmp_path: Path) -> No
     assert "\n" not in str(error.value)
 
 
-def test_not_interleaved(tmp_path: Path) -> None:
-    fields = SWITCHBOARD.replace("-s4 TRUE", "-s5 FALSE")
-    path = sphere(tmp_path / "x.sph", fields, bytes(4))
-    with pytest.raises(InputError, match="not interleaved are not supported"):
-        read_header(path)
-
-
-def test_no_whole_number_of_samples(tmp_path: Path) -> None:
-    path = sphere(tmp_path / "x.sph", NO_COUNT, bytes(7))
-    with pytest.raises(InputError, match="7 bytes follow the header, expected a mul"):
-        read_header(path)
-
-
-@pytest.mark.parametrize("size", [0, 5, 8, 16, 300, 1023])
-def test_truncated_header(size: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [0, 8, 300, 1023, 1024, 1029])
+def test_truncated_file(size: int, tmp_path: Path) -> None:
     path = sphere(tmp_path / "x.sph", PCM_LITTLE, bytes(6))
     path.write_bytes(path.read_bytes()[:size])
-    with pytest.raises(InputError, match=r"x\.sph: (not a SPHERE|the header says)"):
+    message = r"not a SPHERE|the header says"
+    if size >= 1024:
+        message = f"needs 6 bytes, but {size - 1024} follow the header: the file is tr"
+    with pytest.raises(InputError, match=message):
         read_header(path)
 
 
-@pytest.mark.parametrize("size", [1024, 1025, 1029])
-def test_truncated_samples(size: int, tmp_path: Path) -> None:
-    path = sphere(tmp_path / "x.sph", PCM_LITTLE, bytes(6))
-    path.write_bytes(path.read_bytes()[:size])
-    message = f"needs 6 bytes, but {size - 1024} follow the header: the file is trunc"
+@pytest.mark.parametrize(
+    ("fields", "size", "message"),
+    [
+        (SWITCHBOARD.replace("-s4 TRUE", "-s5 FALSE"), 4, "not interleaved are not su"),
+        (NO_COUNT, 7, "7 bytes follow the header, expected a mul"),
+    ],
+)
+def test_two_channels(fields: str, size: int, message: str, tmp_path: Path) -> None:
+    path = sphere(tmp_path / "x.sph", fields, bytes(size))
     with pytest.raises(InputError, match=message):
         read_header(path)
 

@@ -9,8 +9,13 @@ from hypothesis import strategies as st
 
 from espnet_distopt.errors import InputError
 from espnet_distopt.files.tables import read_table, write_table
-from espnet_distopt.files.whole_directory import whole_directory
-from espnet_distopt.recipes.corpora.kaldi.directory import DataDir, FileChannel, Segment
+from espnet_distopt.recipes.corpora.kaldi.directory import (
+    ArkPlace,
+    DataDir,
+    FileChannel,
+    Segment,
+    read_places,
+)
 
 PLAIN = DataDir(
     wav={"ann-1": "a.wav", "ann-2": "b.ark:17", "bob-1": "c d.wav"},
@@ -28,6 +33,17 @@ CALL = DataDir(
     },
     channels={"c1-A": FileChannel("c1", "A"), "c1-B": FileChannel("c1", "B")},
 )
+
+
+def test_places_of_utterances_in_the_files_of_their_corpus(tmp_path: Path) -> None:
+    CALL.write(tmp_path / "call")
+    assert read_places(tmp_path / "call") == {
+        "c1-A-1": ArkPlace("c1", "A", 0.0),
+        "c1-B-1": ArkPlace("c1", "B", 1.25),
+        "c1-B-2": ArkPlace("c1", "B", 2.0),
+    }
+    PLAIN.write(tmp_path / "plain")
+    assert read_places(tmp_path / "plain")["bob-1"] == ArkPlace("bob-1", "A", 0.0)
 
 
 @pytest.mark.parametrize("data", [PLAIN, CALL])
@@ -156,10 +172,3 @@ def test_failing_to_write_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(InputError, match="cannot be written"):
         PLAIN.write(tmp_path / "file" / "train")
-
-
-def test_an_interrupted_writer_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), whole_directory(tmp_path / "train") as new:
-        (new / "wav.scp").write_text("half")
-        raise KeyboardInterrupt
-    assert list(tmp_path.iterdir()) == []

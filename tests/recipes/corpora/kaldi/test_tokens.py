@@ -101,7 +101,6 @@ BAD = [
     ("ann-1 one two three\n", "bpe", 1000, "too few subwords, at most"),
     ("ann-1 one two three\n", "bpe", 5, "too many characters, at least"),
     ("ann-1 one two three\n", "bpe", 0, "--nbpe 0: expected the length"),
-    ("ann-1 one two three\n", "bpe", -3, "--nbpe -3: expected the length"),
 ]
 
 

@@ -107,10 +107,7 @@ def test_few_segments_outside_are_dropped_and_counted(discs):
 BAD_LINES = {
     "no_end": ("7.38 A: oh", "expected 'start end A: words'"),
     "channel": ("7.38 8.78 C: oh", "expected 'start end A: words'"),
-    "no_colon": ("7.38 8.78 A oh", "expected 'start end A: words'"),
     "time": ("7,38 8.78 A: oh", "expected 'start end A: words'"),
-    "negative": ("-7.38 8.78 A: oh", "expected 'start end A: words'"),
-    "words_only": ("oh well", "expected 'start end A: words'"),
     "backwards": ("8.78 7.38 A: oh", "expected start <= end, got 8.78 and 7.38"),
     "twice": ("7.38 8.78 A: oh", "fe_03_00004-A-000738-000877 is at .*txt:4 too"),
 }
@@ -149,7 +146,6 @@ BAD_FILES = {
     "comments": (b"# fe_03_00004.sph\n", "fe_03_00004.txt: empty transcript"),
     "header": (b"7.38 8.78 A: oh\n", ":1: expected '# fe_03_00004.sph', got '7.38"),
     "name": (b"# fe_03_00005.sph\n1 2 A: oh\n", ":1: expected '# fe_03_00004.sph'"),
-    "latin1": (b"# fe_03_00004.sph\n1 2 A: caf\xe9\n", ":2: expected UTF-8 text"),
     "outside": (
         b"# fe_03_00004.sph\n1 2 A: oh\n50 51 A: oh\n",
         r"txt:3: no length, .* \(1 of 2 segments are bad, more than 1 %: check the",
@@ -187,9 +183,3 @@ def test_other_ways_to_miss_files(discs):
         read(discs)
     with pytest.raises(InputError, match="no such file"):
         read_transcript(path)
-
-
-def test_copies_of_a_transcript(discs):
-    (discs / "LDC2004T19" / "fe_03_00004.txt").write_text(TEXT)
-    with pytest.raises(InputError, match="a copy of it is at"):
-        read(discs)

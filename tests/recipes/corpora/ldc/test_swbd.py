@@ -35,10 +35,9 @@ from espnet_distopt.recipes.corpora.ldc.swbd import (
 from tests.refusal import refuses
 
 
-def write_call(path, seconds=10.0, channels=2, rate=8000):
+def write_call(path, channels=2):
     path.parent.mkdir(parents=True, exist_ok=True)
-    silence = np.zeros((round(seconds * rate), channels), np.int16)
-    write_sphere(path, silence, rate)
+    write_sphere(path, np.zeros((80_000, channels), np.int16), 8000)
 
 
 def segments(*texts):
@@ -227,26 +226,6 @@ def test_duplicates_are_capped_by_text(swb1):
     assert cap_duplicates(corpus, 300).utterances == corpus.utterances
 
 
-def test_files_of_the_data_directory(swb1, tmp_path):
-    to_data_dir(split_dev(read_swb1(swb1))[1]).write(tmp_path / "dev")
-    path = swb1 / "swb1_d1" / "data" / "sw02001.sph"
-    expected = {
-        "wav.scp": f"sw02001-A {path}\nsw02001-B {path}\n",
-        "reco2file_and_channel": "sw02001-A sw02001 A\nsw02001-B sw02001 B\n",
-        "segments": "sw02001-A_000100-000200 sw02001-A 1.000000 2.000000\n"
-        "sw02001-A_000200-000300 sw02001-A 2.000000 3.000000\n"
-        "sw02001-B_000098-000956 sw02001-B 0.980000 9.560000\n",
-        "text": "sw02001-A_000100-000200 yeah\nsw02001-A_000200-000300 yeah\n"
-        "sw02001-B_000098-000956 hi um th- story\n",
-        "utt2spk": "sw02001-A_000100-000200 sw02001-A\n"
-        "sw02001-A_000200-000300 sw02001-A\nsw02001-B_000098-000956 sw02001-B\n",
-        "spk2utt": "sw02001-A sw02001-A_000100-000200 sw02001-A_000200-000300\n"
-        "sw02001-B sw02001-B_000098-000956\n",
-    }
-    for name, content in expected.items():
-        assert (tmp_path / "dev" / name).read_text() == content
-
-
 def test_two_utterances_of_one_name_are_refused(swb1):
     corpus = read_swb1(swb1)
     twice = replace(corpus, utterances=corpus.utterances[:1] * 2)
@@ -294,10 +273,6 @@ def mono_call(root):
     write_call(root / "swb1_d1" / "data" / "sw02001.sph", channels=1)
 
 
-def wideband_call(root):
-    write_call(root / "swb1_d1" / "data" / "sw02001.sph", rate=16000)
-
-
 DAMAGES = {
     "no recordings": (remove(r".*\.sph"), r"no recordings \(sw0NNNN.sph\)"),
     "no transcripts": (remove(r".*-trans\.text"), "no transcripts"),
@@ -306,7 +281,6 @@ DAMAGES = {
         remove("sw2001B.*"),
         r"sw2001A-ms98-a-trans\.text: its other side, sw2001B-ms98-a-trans\.text",
     ),
-    "other side missing": (remove("sw2005A.*"), r"other side, sw2005A-ms98-a-trans"),
     "no common conversation": (
         lambda root: (
             [path.unlink() for path in find_files(root, r"sw0.*\.sph")],
@@ -319,12 +293,8 @@ DAMAGES = {
     "transcript twice": (copy_of_a_transcript, "a copy of it is at"),
     "dictionary twice": (copy_of_the_dictionary, "two files are the dictionary"),
     "mono": (mono_call, r"sw02001\.sph: .*2 channels"),
-    "16 kHz": (wideband_call, r"sw02001\.sph: .*8000 Hz"),
-    "no SPHERE file": (rewrite("swb1_d1/data/sw02001.sph", "junk"), r"sw02001\.sph: "),
     "empty recording": (rewrite("swb1_d1/data/sw02001.sph", ""), r"sw02001\.sph: "),
     "no line of MS98": (rewrite(SIDE_A, "hello"), r"trans\.text:1: expected 'sw2001A"),
-    "empty transcript": (rewrite(SIDE_A, ""), r"trans\.text: empty"),
-    "transcript in Latin-1": (rewrite(SIDE_A, HI + "\xe9"), r"trans\.text:2: .*UTF-8"),
     "segment twice": (rewrite(SIDE_A, HI * 2), r"trans\.text:2: a second utterance"),
     "past the end": (
         rewrite(SIDE_A, f"{HI}\nsw2001A-ms98-a-0002 1 11 hi\n"),
@@ -352,11 +322,8 @@ LEFT_OUT = {
     "recording twice": 6,
     "transcript twice": 5,
     "mono": 3,
-    "no SPHERE file": 3,
     "empty recording": 3,
     "no line of MS98": 4,
-    "empty transcript": 4,
-    "transcript in Latin-1": 4,
     "segment twice": 5,
     "past the end": 5,
     "dictionary without phones": 6,
@@ -446,10 +413,7 @@ BAD = {
     "empty": (b"", "tab: empty"),
     "only names of columns": (b"conversation_no,active\n", "tab: no conversations"),
     "too few fields": (b"2001,Y,1020,1044\n2005,Y,1044\n", "tab:2: expected 'conv"),
-    "tabs": (b"2001\tY\t1020\t1044\n", "tab:1: expected 'conversation"),
-    "PIN is a word": (b"2001,Y,M,1044\n", "tab:1: expected 'conversation"),
     "no PIN": (b"2001,Y,1020,\n", "tab:1: expected 'conversation"),
-    "negative PIN": (b"2001,Y,1020,-1\n", "tab:1: expected 'conversation"),
     "conversation is a name": (b"sw2001,Y,1020,1044\n", "tab:1: expected"),
     "conversation twice": (
         b"2001,Y,1020,1044\n2001,Y,1,2\n",

@@ -57,10 +57,7 @@ def data_dir(path: Path, texts: dict[str, str]) -> Path:
 
 
 def refuses(
-    options: list[str],
-    message: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`prepare_lines` refuses what is in `own`, and writes nothing beside it."""
     options = [*options, "--out", str(tmp_path / "data")]

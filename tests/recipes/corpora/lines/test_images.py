@@ -68,8 +68,7 @@ KINDS: dict[str, Callable[[np.ndarray, Path], None]] = {
         Image.fromarray(image).convert("CMYK").save(path, quality=100)
     ),
     "lab.tif": lambda image, path: Image.merge(
-        "LAB",
-        [Image.fromarray(image)] + [Image.new("L", image.shape[::-1], 128)] * 2,
+        "LAB", [Image.fromarray(image)] + [Image.new("L", image.shape[::-1], 128)] * 2
     ).save(path),
     "lossless.webp": lambda image, path: Image.fromarray(image).save(
         path, lossless=True
@@ -116,7 +115,6 @@ def _cut_off(path: Path) -> None:
 
 BAD_IMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing.png": (lambda path: None, "no such file"),
-    "directory.png": (lambda path: path.mkdir(), "cannot be read: Is a directory"),
     "empty.png": (lambda path: path.touch(), "empty, expected an image"),
     "text.png": (lambda path: path.write_text("hello"), "no image, or of none of"),
     "drawing.eps": (
@@ -124,19 +122,11 @@ BAD_IMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         "no image, or of none of",
     ),
     "cut_off.png": (_cut_off, "cannot be read: image file is truncated"),
-    "cut_off.jpg": (_cut_off, "cannot be read: image file is truncated"),
     "no_pixels.pgm": (
         lambda path: path.write_bytes(b"P5 0 20 255\n"),
         "no_pixels.pgm: ",
     ),
-    "header_only.png": (
-        lambda path: (save(path), path.write_bytes(path.read_bytes()[:20])),
-        "header_only.png: ",
-    ),
-    "absurd.pgm": (
-        lambda path: path.write_bytes(b"P5 400000 400000 255\n"),
-        "pixels",
-    ),
+    "absurd.pgm": (lambda path: path.write_bytes(b"P5 400000 400000 255\n"), "pixels"),
     "too_large.pgm": (
         lambda path: path.write_bytes(b"P5 16000 10000 255\n"),
         "16000 x 10000 pixels, expected at most 150,000,000",
@@ -144,10 +134,6 @@ BAD_IMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "pages.tif": (_pages, "several pages or frames, expected one"),
     "32_bits.tif": (
         lambda path: Image.fromarray(bars().astype(np.float32)).save(path),
-        "32 bits a pixel, expected 8 or 16",
-    ),
-    "negative.tif": (
-        lambda path: Image.fromarray(-bars().astype(np.int32)).save(path),
         "32 bits a pixel, expected 8 or 16",
     ),
 }

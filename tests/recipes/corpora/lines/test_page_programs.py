@@ -11,7 +11,7 @@ from espnet_distopt.recipes.corpora.lines.images import Gray, read_image
 from espnet_distopt.recipes.corpora.lines.own import PageLine, cut_line
 from espnet_distopt.recipes.corpora.lines.sets import LineDir
 from tests.recipes.corpora.lines.line_files import save
-from tests.refusal import error_of
+from tests.refusal import Refused
 
 
 def stairs() -> Gray:
@@ -291,9 +291,7 @@ def test_a_loop_in_an_outline_is_part_of_the_line() -> None:
 
 
 @pytest.mark.parametrize("value", ["left", "nan", ""])
-def test_an_angle_that_is_none(
-    value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_angle_that_is_none(value: str, tmp_path: Path, refused: Refused) -> None:
     save(tmp_path / "p.png", page_image())
     content = region(line("a", coords(0), text("x")), more=f' orientation="{value}"')
     (tmp_path / "p.xml").write_text(
@@ -302,4 +300,4 @@ def test_an_angle_that_is_none(
     )
     options = ["--pages", str(tmp_path), "--out", str(tmp_path / "data")]
     message = f"p.xml: TextRegion r: expected degrees as orientation: {value!r}"
-    assert message in error_of(main, options, capsys)
+    assert message in refused(main, options)

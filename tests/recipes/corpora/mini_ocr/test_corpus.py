@@ -1,6 +1,5 @@
 """The corpus of rendered lines and handwritten digits: what its sets share."""
 
-import random
 from collections import Counter
 from itertools import combinations
 from pathlib import Path
@@ -10,7 +9,6 @@ import pytest
 from PIL import ImageFont
 from scipy import ndimage
 
-from espnet_distopt.errors import InputError
 from espnet_distopt.files.tables import read_table
 from espnet_distopt.recipes.commands.preparing import (
     make_mini_ocr_command,
@@ -33,11 +31,10 @@ from espnet_distopt.recipes.corpora.mini_ocr.rendering import (
     ALPHABET,
     degrade,
     known_fonts,
-    random_text,
     render_text,
     unseen_fonts,
 )
-from tests.refusal import error_of
+from tests.recipes.contents import contents
 
 TINY = LineSizes(
     train_printed=14,
@@ -54,14 +51,6 @@ def corpus(tmp_path_factory):
     out = tmp_path_factory.mktemp("mini") / "corpus"
     make_corpus(out, TINY, seed=0)
     return out
-
-
-def contents(root):
-    return {
-        str(path.relative_to(root)): path.read_bytes()
-        for path in root.rglob("*")
-        if path.is_file()
-    }
 
 
 def test_data_directories(corpus):
@@ -124,15 +113,6 @@ def test_every_character_is_trained_often():
     assert min(counts.values()) > 50
 
 
-@pytest.mark.parametrize("longest", [1, 12, 40])
-def test_texts(longest):
-    rng = random.Random(0)
-    for _ in range(300):
-        text = random_text(rng, longest)
-        assert 1 <= len(text) <= longest
-        assert text == " ".join(text.split()) and set(text) <= set(ALPHABET)
-
-
 def test_forms_are_where_the_labels_begin_anew():
     assert sorted([*TRAIN_FORMS, *DEV_FORMS, *TEST_FORMS]) == list(range(14))
     first = "".join(map(str, digits_of(0)[1]))
@@ -192,27 +172,11 @@ def test_degraded_lines_keep_their_text(seed):
     assert np.corrcoef(profile, clean.sum(axis=1))[0, 1] > 0.7
 
 
-BAD = {
-    "no lines": (["--train_printed", "0"], "--train_printed is 0, expected at least 1"),
-    "no digits": (["--test_digits", "-1"], "--test_digits is -1, expected at least 1"),
-    "no process": (["--nj", "0"], "--nj is 0, expected at least 1"),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_bad_options(name, tmp_path, capsys):
-    options, message = BAD[name]
-    options = ["--out", str(tmp_path / "corpus"), *options]
-    error = error_of(make_mini_ocr_command, options, capsys)
-    assert error.startswith(message)
+def test_a_set_without_lines_is_refused(tmp_path, refused):
+    options = ["--out", str(tmp_path / "corpus"), "--train_printed", "0"]
+    error = refused(make_mini_ocr_command, options)
+    assert error == "--train_printed is 0, expected at least 1"
     assert not list(tmp_path.iterdir())
-
-
-def test_somebody_elses_directory_stays(tmp_path):
-    (tmp_path / "thesis").touch()
-    with pytest.raises(InputError, match="not empty"):
-        make_corpus(tmp_path, TINY, seed=0)
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis"]
 
 
 def test_defaults_of_the_command_are_those_of_the_library():

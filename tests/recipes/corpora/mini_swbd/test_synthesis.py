@@ -41,19 +41,9 @@ def test_two_synthesizers_at_once_share_nothing():
             second.say("something else", Voice("en+m1"))
 
 
-def test_rate_and_pitch_are_heard():
-    with Synthesizer() as synthesizer:
-        slow = synthesizer.say(TEXT, Voice("en-us", rate=120))
-        fast = synthesizer.say(TEXT, Voice("en-us", rate=240))
-    assert len(slow) > 1.4 * len(fast)
-
-
 @pytest.mark.parametrize(
     ("text", "voice", "message"),
-    [
-        ("hello", "nowhere", "no voice 'nowhere'"),
-        ("", "en-us", "says nothing"),
-    ],
+    [("hello", "nowhere", "no voice 'nowhere'"), ("", "en-us", "says nothing")],
 )
 def test_what_cannot_be_said(text, voice, message):
     with Synthesizer() as synthesizer, pytest.raises(InputError, match=message):

@@ -20,10 +20,7 @@ from espnet_distopt.recipes.commands.decoding import (
     refuse_other_labels,
 )
 from espnet_distopt.recipes.corpora.kaldi.arks import read_matrix
-from espnet_distopt.recipes.hmm.alignments import (
-    Pdfs,
-    write_alignments,
-)
+from espnet_distopt.recipes.hmm.alignments import Pdfs, write_alignments
 from espnet_distopt.recipes.hmm.language import PhoneStates, write_states
 from espnet_distopt.recipes.models.hybrid.posteriors import PosteriorModel
 from espnet_distopt.recipes.models.hybrid.task import DistoptHybridTask
@@ -32,7 +29,6 @@ from tests.espnet.training.learners import Injection
 from tests.espnet.training.test_stop import SignalAt
 from tests.recipes.hmm.toy import read_alignments
 from tests.recipes.models.hybrid.toy import STATES, arguments, write_toy_frames
-from tests.refusal import error_of
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +133,7 @@ def test_a_network_keeps_to_its_labels(tmp_path: Path) -> None:
 
 
 def test_labels_of_other_states_are_refused(
-    root: Path, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    root: Path, trained: Path, tmp_path: Path
 ) -> None:
     """A lexicon with a renamed phone has as many states, in another order."""
     other, ali = tmp_path / "states.txt", tmp_path / "ali"
@@ -156,7 +152,7 @@ def test_labels_of_other_states_are_refused(
     feats = (root / "valid/feats.scp").read_text()
     (tmp_path / "hybrid/feats.scp").write_text(feats)
     files = ["--data", str(tmp_path), "--ali", str(ali), "--out", str(tmp_path / "out")]
-    error = error_of(hybrid_scores_command, ["--exp", str(trained), *files], capsys)
+    error = refused(hybrid_scores_command, ["--exp", str(trained), *files])
     assert error.startswith(f"{trained}: its states are not those of {ali}/states.txt")
 
 
