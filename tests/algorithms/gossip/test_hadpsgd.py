@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.optim import SGD, Adam
 
 from espnet_distopt.algorithms import build, check
+from espnet_distopt.algorithms.base import UnequalStepsError
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.errors import InputError
 from espnet_distopt.simulation import (
@@ -259,6 +260,14 @@ def test_who_asks_while_a_correction_is_passed_on_gets_this_steps_copy() -> None
     simulation.epoch(30)
     ages = [age for v in learners for age in virtual.published(v).staleness]
     assert max(ages) == 1
+
+
+@pytest.mark.parametrize("steps", [[3, 4, 3, 3], [3, 3, 5, 2], [0, 1, 0, 0]])
+def test_unequal_steps_inside_a_node_leave_nobody_waiting(steps: list[int]) -> None:
+    learners = virtual.points("hadpsgd", 4, drawn, per_node=2)
+    simulation = virtual.started(learners, Compute(spread=0.5), Network(per_node=2))
+    with pytest.raises(UnequalStepsError, match="unequal numbers of steps"):
+        simulation.epoch(steps)
 
 
 def test_a_node_that_ends_together_goes_on() -> None:
