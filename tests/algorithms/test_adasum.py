@@ -439,29 +439,6 @@ def slots(sizes: Sequence[int]) -> list[Slot]:
     return [Slot(a, b, torch.Size([b - a]), 0) for a, b in pairwise(stops)]
 
 
-@settings(max_examples=100, deadline=None)
-@given(
-    sizes=st.lists(st.sampled_from([0, 1, 3, 50, SHORT - 1, SHORT, 9999]), max_size=9),
-    bounds=st.tuples(st.integers(0, 30_000), st.integers(0, 30_000)),
-    size=st.sampled_from([1, 4, 64, 3000]),
-)
-def test_each_column_is_in_one_chunk_with_its_tensor(
-    sizes: list[int], bounds: tuple[int, int], size: int
-) -> None:
-    start, stop = sorted(bounds)
-    whose = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes).long())
-    expected = whose[start:stop].tolist()
-    found: list[int] = []
-    for chunk in cut(slots(sizes), start, stop, size, CPU):
-        assert chunk.start == len(found)
-        found += chunk.tensors.repeat_interleave(chunk.lengths).tolist()
-        assert chunk.stop == len(found)
-        assert 8 * size * (chunk.stop - chunk.start) <= max(algorithm.CHUNK, 8 * size)
-        if chunk.whose is not None:
-            assert chunk.tensors.tolist() == [chunk.whose]
-    assert found == expected
-
-
 def test_chunks_go_with_the_elements_not_the_tensors() -> None:
     assert len(cut(slots([10] * 10_000), 0, 100_000, 4, CPU)) <= 4
 

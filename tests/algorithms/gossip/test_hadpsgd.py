@@ -183,21 +183,6 @@ def test_h5_average_beside_the_gradient() -> None:
     assert simulation.consensus().tolist() == pytest.approx([1.6, 1.6], abs=1e-12)
 
 
-@pytest.mark.parametrize(("size", "per_node", "topology"), CLUSTERS)
-def test_spread_of_the_nodes_tends_to_zero(
-    size: int, per_node: int, topology: str
-) -> None:
-    options = {"per_node": per_node, "topology": topology}
-    learners = virtual.points("hadpsgd", size, virtual.towards_rank, **options)
-    nodes_of = Network(per_node=per_node)
-    simulation = virtual.started(learners, Compute(spread=0.3), nodes_of)
-    virtual.place(learners, [float(rank // per_node) for rank in range(size)])
-    simulation.epoch(60)
-    middle = (size // per_node - 1) / 2
-    ends = [virtual.x(v)[0] for v in learners]
-    assert ends == pytest.approx([middle] * size, abs=1e-3)
-
-
 def test_gradients_are_weighted_by_samples_inside_a_node() -> None:
     """(3 x 1 + 1 x 5) / 4 in node 0, (1 x 2 + 0 x 9) / 1 in node 1."""
     gradients, samples = [1.0, 5.0, 2.0, 9.0], [3.0, 1.0, 1.0, 0.0]
