@@ -25,14 +25,7 @@ Items = list[tuple[str, str]]
 def items(
     model: nn.Module, learner: Learner, algorithm: str, options: Mapping[str, Any]
 ) -> Items:
-    """Return all in which learners must be equal, in the same order on all of them.
-
-    Args:
-        model: the module that is trained.
-        learner: this learner.
-        algorithm: name of the algorithm.
-        options: the algorithm's options, name -> value.
-    """
+    """Return all in which learners must be equal, in the same order on all of them."""
     found = [("the algorithm", algorithm), ("the optimizer", _kept(learner.optimizer))]
     found += [(f"option '{name}'", repr(options[name])) for name in sorted(options)]
     for name, slot in zip(learner.names, learner.slots, strict=True):
@@ -67,10 +60,6 @@ def _kind(shape: Sequence[int], dtype: torch.dtype) -> str:
 
 def agree(found: Items, learner: Learner) -> Program:
     """Compare `found` with that of all learners. Cost: 24 bytes to each learner.
-
-    Args:
-        found: what `items` has returned on this learner.
-        learner: this learner.
 
     Raises:
         InputError: the learners are not all equal. Every learner raises it.

@@ -59,10 +59,6 @@ class Changes:
     Attributes:
         loaded: whether a state was loaded into the model that the algorithm does not
             know of.
-
-    Args:
-        learner: the learner whose parameters are watched.
-        model: the model that it trains.
     """
 
     def __init__(self, learner: Learner, model: nn.Module) -> None:
@@ -131,11 +127,7 @@ class Changes:
     # Freezing
 
     def check_trained(self, may_freeze: bool) -> None:
-        """Raise InputError if other parameters are trained than when the session began.
-
-        Args:
-            may_freeze: whether the user may have frozen some of them.
-        """
+        """Raise InputError if other parameters are trained than at the beginning."""
         groups = self._learner.optimizer.param_groups
         found = [id(p) for g in groups for p in g["params"] if p.requires_grad]
         if found == self._ids:

@@ -44,10 +44,6 @@ def lay_out(
     The order is that of the optimizer, group by group. A parameter that does not belong
     to the model is named by its number in the optimizer.
 
-    Args:
-        model: the module that is trained.
-        optimizer: the optimizer that trains it.
-
     Raises:
         InputError: there is no trainable parameter, or they are complex, or have
             several dtypes or devices; one stands in the optimizer twice; or one shares

@@ -68,14 +68,6 @@ class Learner:
         optimizer_loaded: functions to call when a state was loaded into the optimizer.
         updated: functions to call after each step that the optimizer really took.
 
-    Args:
-        model: the module that is trained.
-        optimizer: any `torch.optim` optimizer over parameters of `model`.
-        rank: this learner's number, 0 <= rank < size.
-        size: number of learners, N.
-        per_node: number of learners on each node, as the launcher says; None if it does
-            not say.
-
     Raises:
         InputError: there is no trainable parameter, or they have several dtypes or
             devices, or one shares its memory with another tensor.
@@ -210,9 +202,6 @@ class Learner:
 
     def begin_batch(self, samples: float) -> None:
         """Count the samples of a batch, and of those whose gradients it is added to.
-
-        Args:
-            samples: the number of samples of the batch.
 
         Raises:
             InputError: the parameters are in float16, by which gradients times samples

@@ -16,10 +16,6 @@ def share_memory(
     """Yield the names of each two tensors that share elements, at least one of `these`.
 
     One tensor with two names does not count as sharing elements with itself.
-
-    Args:
-        these: the tensors that are checked, name -> tensor.
-        others: tensors that these must not share elements with, name -> tensor.
     """
     rows = [
         (str(tensor.device), *_bounds(tensor), name, tensor)

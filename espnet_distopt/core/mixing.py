@@ -49,11 +49,6 @@ def randomized_ring(seed: int, k: int, size: int) -> list[int]:
 
     The order depends on nothing but the arguments, so that all learners know it without
     a message.
-
-    Args:
-        seed: seed of the orders.
-        k: number of the mixing.
-        size: number of learners, N.
     """
     order = list(range(size))
     random.Random(f"{seed} ring {k}").shuffle(order)
@@ -132,15 +127,7 @@ def mixing_weights(
 def mixing_matrix(
     topology: Topology, size: int, k: int = 0, seed: int = 0, per_node: int = 1
 ) -> NDArray[np.float64]:
-    """Return W_k (N, N), whose row i has the weights with which learner i averages.
-
-    Args:
-        topology: the topology.
-        size: number of learners, N.
-        k: number of the mixing.
-        seed: seed of the orders of the randomized ring.
-        per_node: number of learners on each node; only `alternating` depends on it.
-    """
+    """Return W_k (N, N), whose row i has the weights with which learner i averages."""
     matrix = np.zeros((size, size))
     for rank in range(size):
         row = mixing_weights(topology, rank, size, k, seed, per_node)
@@ -153,9 +140,6 @@ def spectral_gap(matrix: NDArray[np.float64]) -> float:
 
     Each mixing multiplies the distance of the learners from their mean by |lambda_2| at
     most.
-
-    Args:
-        matrix: the mixing matrix (N, N).
     """
     moduli = np.sort(np.abs(np.linalg.eigvalsh(matrix)))
     return float(1 - moduli[-2])

@@ -19,10 +19,6 @@ def named_untrained(model: nn.Module, learner: Learner) -> dict[str, Tensor]:
 
     Expanded dimensions are left out, so that each element stands in a tensor once.
 
-    Args:
-        model: the module that is trained.
-        learner: the learner that trains it.
-
     Raises:
         InputError: a tensor cannot be sent, because it is sparse or quantized, or
             because several of its elements have one address.
@@ -49,22 +45,12 @@ def named_untrained(model: nn.Module, learner: Learner) -> dict[str, Tensor]:
 
 
 def model_buffers(model: nn.Module, learner: Learner) -> list[Tensor]:
-    """Return the buffers and frozen parameters, which must begin equal on all learners.
-
-    Args:
-        model: the module that is trained.
-        learner: the learner that trains it.
-    """
+    """Return the buffers and frozen parameters, which must begin equal everywhere."""
     return list(named_untrained(model, learner).values())
 
 
 def share_model_buffers(model: nn.Module, learner: Learner) -> Program:
-    """Overwrite the buffers and frozen parameters by learner 0's.
-
-    Args:
-        model: the module that is trained.
-        learner: the learner that trains it.
-    """
+    """Overwrite the buffers and frozen parameters by learner 0's."""
     for tensor in model_buffers(model, learner):
         yield Broadcast(tensor)
 

@@ -76,12 +76,7 @@ class OpenQueues:
         return self.opened if self.reading is None else self.reading
 
     def announce(self, store: SharedStore, rank: int) -> None:
-        """Note which queues this learner uses. All do so before they meet.
-
-        Args:
-            store: the store of all learners.
-            rank: this learner.
-        """
+        """Note which queues this learner uses. All do so before they meet."""
         used = [str(n) for n, each in self.used.items() if each.queue() is not None]
         store.set(_used(rank), ",".join(used))
 

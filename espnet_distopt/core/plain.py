@@ -16,10 +16,5 @@ def is_plain() -> bool:
 
 
 def fall_back(what: str, reason: str) -> None:
-    """Log that the plain way is taken, as something is not as it was expected.
-
-    Args:
-        what: what is done the plain way.
-        reason: what is not as expected.
-    """
+    """Log that the plain way is taken, as something is not as it was expected."""
     logging.warning(f"{what}: done the plain way, which is slower ({reason})")

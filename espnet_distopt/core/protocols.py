@@ -227,11 +227,6 @@ def read_members(store: SharedStore) -> Entry:
 def end_epoch(store: SharedStore, before: Entry, epoch: int) -> bool:
     """Let nobody join an epoch any more, whose gossip is over.
 
-    Args:
-        store: the store of all learners.
-        before: the members of whom the gossip is over.
-        epoch: the number of the epoch.
-
     Returns:
         Whether that is so; False if the members have changed meanwhile.
     """

@@ -36,11 +36,7 @@ def keep_storage(model: nn.Module) -> list[nn.Module]:
 
 
 def give_back(modules: Iterable[nn.Module]) -> None:
-    """Let modules move their weights again, which `keep_storage` has kept from it.
-
-    Args:
-        modules: what that has returned.
-    """
+    """Let modules move their weights again, which `keep_storage` has kept from it."""
     for module in modules:
         module.__dict__.pop("flatten_parameters", None)
         _stopped.discard(module)

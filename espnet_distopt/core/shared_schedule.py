@@ -10,12 +10,8 @@ class SharedSchedule:
     leave its learning rate behind the schedule. Here the scheduler makes as many steps
     in an epoch as with equal shares, on every learner. It never goes back.
 
-    Args:
-        scheduler: the scheduler, which has a method `step`.
-        done: number of steps that it has already made in this epoch.
-
     Attributes:
-        scheduler: the same.
+        scheduler: the scheduler, which has a method `step`.
         done: number of steps that it has made in this epoch, at this moment.
     """
 
@@ -24,11 +20,7 @@ class SharedSchedule:
         self.done = done
 
     def step_to(self, due: int) -> None:
-        """Step as often as the scheduler is behind.
-
-        Args:
-            due: number of steps that it must have made in this epoch.
-        """
+        """Step as often as the scheduler is behind."""
         for _ in range(due - self.done):
             self.scheduler.step()
         self.done = max(self.done, due)

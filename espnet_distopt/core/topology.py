@@ -32,9 +32,6 @@ def deal_colours(ranks: Sequence[int]) -> tuple[int, ...]:
     epoch, whoever dies in it, and a learner that joins within an epoch is passive: so
     learners that do not know of a death yet still agree on the colours.
 
-    Args:
-        ranks: the ranks of the learners that live when the epoch begins, ascending.
-
     Example:
         >>> deal_colours((0, 1, 2, 3, 4))
         (0, 2, 4)

@@ -81,10 +81,7 @@ def presets() -> list[str]:
 
 
 def read_cluster(name: str) -> Cluster:
-    """Return a cluster.
-
-    Args:
-        name: the path of a file, or the name of one of the `presets`.
+    """Return the cluster of a file, or of a name that is one of the `presets`.
 
     Raises:
         InputError: there is no such file or preset; or something in it is wrong or

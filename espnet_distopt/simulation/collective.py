@@ -34,12 +34,7 @@ Gathering = AllReduceMean | Broadcast | AllToAll | AllGather | Barrier
 
 
 def results_of(effects: Sequence[Gathering], members: Members) -> list[Any]:
-    """Return the result of each learner.
-
-    Args:
-        effects: the collective as each learner has yielded it, in the order of ranks.
-        members: the members that have taken part.
-    """
+    """Return the result of each learner."""
     match effects[0]:
         case Barrier():
             pausing = any(isinstance(e, Barrier) and e.pausing for e in effects)
@@ -182,15 +177,6 @@ class SimulatedCollectives:
     them is excluded before, a collective of all members is repeated among the others,
     and one of given ranks is dropped: nothing has been written until then. (Real
     processes repeat only those slices of a large average that one of them lacks.)
-
-    Args:
-        clock: the simulation's clock.
-        network: the network, which says what a collective loads.
-        wire: what carries messages and collectives.
-        members: function that returns the members.
-        down: function that returns whether a learner does nothing now, but may return
-            or be excluded.
-        sent: a function that is called with a rank and the number of bytes it sends.
     """
 
     def __init__(
@@ -218,11 +204,6 @@ class SimulatedCollectives:
 
     def join(self, rank: int, effect: Any, done: Done) -> None:
         """Let a learner take part in a collective.
-
-        Args:
-            rank: the learner.
-            effect: the collective that it has yielded.
-            done: a function that is called with the learner's outcome.
 
         Raises:
             RuntimeError: the learners have yielded different collectives.
@@ -358,12 +339,6 @@ def traffic_of(
 
     Means and broadcasts travel along a ring, as in gloo, and so do the rows of an
     all-gather. An all-to-all sends a message between each pair of learners.
-
-    Args:
-        network: the network.
-        ranks: the learners.
-        kind: the kind of the collective.
-        nbytes: the bytes of the tensor that each of them yields.
     """
     if len(ranks) == 1:
         return Traffic({}, 0.0)

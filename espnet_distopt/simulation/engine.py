@@ -78,13 +78,6 @@ class Engine:
         last: the side that the last event has advanced; None if it advanced none.
         sections: the sections of the algorithm's programs in epochs, in the order in
             which they ran; None if they are not kept.
-
-    Args:
-        learners: the virtual learners, in the order of their ranks.
-        network: the model of how long messages take.
-        stepped: function that is called with every step.
-        faults: what happens to learners.
-        silence: the seconds after which a learner that is silent is given up.
     """
 
     def __init__(
@@ -137,12 +130,6 @@ class Engine:
         rejoin: Rejoin | None = None,
     ) -> list[Any]:
         """Run one training program for each member until nothing is left to do.
-
-        Args:
-            programs: one program per rank, in the order of ranks.
-            after_event: function that is called after every event.
-            in_epoch: whether the programs train, so that their sections are kept.
-            rejoin: function that returns the programs of replacements.
 
         Returns:
             The values that the programs return, in the order of ranks; None for those

@@ -60,12 +60,6 @@ class VirtualGossip:
         dropped: the ends of exchanges that were dropped while tensors were under way:
             the rank, its peer, and what the exchange would have brought. A check may
             read and clear it.
-
-    Args:
-        clock: the virtual clock.
-        wire: the messages between learners.
-        receive: function that is called with a rank and what an exchange has brought.
-        when_up: function by which a silent learner receives nothing until it returns.
     """
 
     def __init__(

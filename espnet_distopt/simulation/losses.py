@@ -78,9 +78,6 @@ class Losses:
     def notice(self, running: Sequence[Side]) -> None:
         """End the run if a wait for a lost learner is too long at the next event.
 
-        Args:
-            running: the sides of all learners that have begun and not ended.
-
         Raises:
             PeerLostError: a learner has waited too long; the message names the lost
                 learner, the time, and the learner that waited.

@@ -47,16 +47,6 @@ class VirtualMembers:
             if the run does not survive, so that they never change.
         outages: the learners that do nothing now.
         survives: whether the run goes on without a learner that is lost.
-
-    Args:
-        clock: the simulation's clock.
-        network: the network, which says how long news take.
-        faults: what happens.
-        silence: the seconds after which a silent learner is excluded.
-        size: the number of learners.
-        lost_with: function that returns the ranks that leave with a rank.
-        host: what a change concerns.
-        survives: whether the run goes on without a learner that is lost.
     """
 
     def __init__(

@@ -135,11 +135,7 @@ class Network:
         return float(_CAPACITIES[resource[0]](self))
 
     def traffic(self, sent: Iterable[Sent]) -> Traffic:
-        """Return what messages cost that are sent at one time.
-
-        Args:
-            sent: the messages.
-        """
+        """Return what messages cost that are sent at one time."""
         load: dict[Resource, float] = {}
         latency = 0.0
         for sender, receiver, nbytes in sent:

@@ -130,11 +130,6 @@ class VirtualLearner:
 
         It takes over the member's parameters, the optimizer's state, and what the
         algorithm must know to begin.
-
-        Args:
-            member: the virtual learner of a member.
-            members: the members, this learner among them.
-            steps: the number of steps from which this learner counts on.
         """
         learner, state = self.learner, member.state_dict()
         self._lifecycle.close()

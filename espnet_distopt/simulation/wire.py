@@ -49,12 +49,7 @@ class Flow:
 
 
 class Flows:
-    """All flows that are under way in a simulation.
-
-    Args:
-        clock: the simulation's clock.
-        capacity: a function that returns the bytes a second of a resource.
-    """
+    """All flows that are under way in a simulation."""
 
     def __init__(self, clock: Clock, capacity: Callable[[Resource], float]) -> None:
         self._clock = clock
@@ -138,10 +133,6 @@ def max_min(
 
     Cost: O(F R) for F flows on R resources if all are bottlenecks of one another, and
     O(F + R) if one resource limits all.
-
-    Args:
-        flows: the flows; no other flow may load their resources.
-        capacity: a function that returns the bytes a second of a resource.
     """
     users: dict[Resource, list[Flow]] = {}
     free: dict[Resource, float] = {}
@@ -178,10 +169,6 @@ class Wire:
 
     A message's factor and losses depend on its pair and its number, so they are the
     same in each run. How long it takes depends also on the messages beside it.
-
-    Args:
-        clock: the simulation's clock.
-        network: the network, which says what a message loads.
     """
 
     def __init__(self, clock: Clock, network: Network) -> None:
@@ -197,14 +184,7 @@ class Wire:
     def send(
         self, sender: int, receiver: int, nbytes: int, arrive: Callable[[], None]
     ) -> None:
-        """Send a message now, and call `arrive` when the whole of it has arrived.
-
-        Args:
-            sender: the rank that sends it.
-            receiver: the rank that receives it.
-            nbytes: the size of the message, in bytes.
-            arrive: the function that is called.
-        """
+        """Send a message now, and call `arrive` when the whole of it has arrived."""
         self.begin(self._next(sender, receiver, nbytes), arrive)
 
     def begin(self, traffic: Traffic, end: Callable[[], None]) -> None:

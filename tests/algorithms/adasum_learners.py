@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
-from espnet_distopt.simulation import Simulation, VirtualLearner
+from espnet_distopt.simulation import VirtualLearner
+from tests.virtual import started
 
 Make = Callable[[Iterable[nn.Parameter]], Optimizer]
 TINY = 1.4916681462400413e-154
@@ -48,20 +49,10 @@ def adasum(
     learners = []
     for rank, vector in enumerate(vectors):
         model = Layers(sizes, vector.dtype)
-        learners.append(
-            VirtualLearner(
-                model,
-                plain_sgd(model.parameters()),
-                moves(model, vector),
-                "adasum",
-                rank,
-                len(vectors),
-                **options,
-            )
-        )
-    simulation = Simulation(learners)
-    simulation.start()
-    simulation.epoch(1)
+        parts = model, plain_sgd(model.parameters()), moves(model, vector)
+        size = len(vectors)
+        learners.append(VirtualLearner(*parts, "adasum", rank, size, **options))
+    started(learners).epoch(1)
     first = learners[0].learner.params
     for virtual in learners:
         assert same_bits(virtual.learner.params, first)

@@ -246,14 +246,6 @@ class Invariants:
         """Return the factor of each term of the sum.
 
         Parameters count in full, and a correction is `weight` of a difference.
-
-        Args:
-            weight: the share of a difference by which an exchange moves each end.
-            learners: the number of learners whose parameters are added.
-            differences: the number of differences that the snapshots hold.
-            in_flight: the number of exchanges that have not delivered yet; each adds
-                `weight` of what the learner will receive minus that of what it has
-                sent.
         """
         key = weight, learners, differences, in_flight
         if key not in self._known_signs:

@@ -10,13 +10,10 @@ from espnet_distopt.simulation import (
     Compute,
     Link,
     Network,
-    Simulation,
     VirtualLearner,
 )
 from espnet_distopt.simulation.gossip import VirtualGossip
-from tests.virtual import place, points, published, towards_rank, x
-
-SIZES = [2, 4, 8]
+from tests.virtual import place, points, published, started, towards_rank, x
 
 
 def spread_of(learners: Sequence[VirtualLearner]) -> float:
@@ -24,10 +21,13 @@ def spread_of(learners: Sequence[VirtualLearner]) -> float:
     return max(values) - min(values)
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_adpsgd_spread_shrinks(size: int) -> None:
-    simulation = Simulation(points("adpsgd", size, towards_rank), Compute(spread=0.3))
-    simulation.start()
+@pytest.mark.parametrize(
+    ("size", "topology"),
+    [(2, "ring"), (3, "ring"), (8, "ring"), (5, "random"), (8, "randomized_ring")],
+)
+def test_adpsgd_spread_shrinks(size: int, topology: str) -> None:
+    learners = points("adpsgd", size, towards_rank, topology=topology)
+    simulation = started(learners, Compute(spread=0.3))
     place(simulation.learners, [float(rank) for rank in range(size)])
     spreads = [spread_of(simulation.learners)]
     for _ in range(4):
@@ -41,46 +41,23 @@ def test_adpsgd_spread_shrinks(size: int) -> None:
 @pytest.mark.parametrize("bound", [1, 2, 5])
 def test_adpsgd_staleness_is_bounded_and_reached(bound: int) -> None:
     """Messages take many steps, so the training must wait for them."""
-    simulation = Simulation(
+    simulation = started(
         points("adpsgd", 4, towards_rank, max_staleness=bound),
         Compute(seconds=1, spread=0.5),
         Network(between=Link(latency=20), spread=0.5),
     )
-    simulation.start()
     simulation.epoch(60)
     ages = [age for v in simulation.learners for age in published(v).staleness]
     assert max(ages) == bound
     assert simulation.seconds > 200
 
 
-def test_adpsgd_one_exchange_costs_its_bytes() -> None:
-    simulation = Simulation(points("adpsgd", 4, towards_rank))
-    simulation.start()
-    for virtual in simulation.learners:
-        virtual.metrics()
-    simulation.epoch(10)
-    for virtual in simulation.learners:
-        figures = virtual.metrics()
-        assert figures["exchanges"] > 0
-        assert figures["bytes"] == 2 * 8 * figures["exchanges"]
-        assert virtual.metrics()["bytes"] == 0
-
-
-def test_unequal_epochs_of_adpsgd_end() -> None:
-    simulation = Simulation(points("adpsgd", 4, towards_rank), Compute(spread=1))
-    simulation.start()
-    for steps in ([0, 9, 3, 1], [5, 0, 0, 0], [0, 0, 0, 0]):
-        simulation.epoch(steps)
-    assert [v.learner.steps for v in simulation.learners] == [5, 9, 3, 1]
-
-
 def test_a_slow_learner_answers_from_its_first_batch_on() -> None:
     """If a slow learner gossiped only after its step, others would wait for it."""
-    simulation = Simulation(
+    simulation = started(
         points("adpsgd", 2, towards_rank, max_staleness=1),
         Compute(seconds=1, slowdown={1: 50}),
     )
-    simulation.start()
     simulation.epoch([40, 1])
     assert [step.rank for step in simulation.record] == [0] * 40 + [1]
 
@@ -97,7 +74,6 @@ def test_the_end_of_an_epoch_takes_a_mail_for_each_passive_learner(
         mail(self, *arguments)
 
     monkeypatch.setattr(VirtualGossip, "mail", counted)
-    simulation = Simulation(points("adpsgd", 9, towards_rank, topology=topology))
-    simulation.start()
+    simulation = started(points("adpsgd", 9, towards_rank, topology=topology))
     simulation.epoch(0)
     assert sorted(receiver for _, receiver in mails) == [1, 3, 5, 7]

@@ -14,9 +14,16 @@ from espnet_distopt.simulation import (
     Link,
     Network,
     Simulation,
-    VirtualLearner,
 )
-from tests.virtual import NEEDED, along, place, points, towards_rank, x
+from tests.virtual import (
+    NEEDED,
+    along_each,
+    place,
+    points,
+    started,
+    towards_rank,
+    x,
+)
 
 SURVIVING = [name for name in ALGORITHMS if ALGORITHMS[name].algorithm.survives]
 SURVIVING.append("adasum")  # with the options that it has by itself
@@ -29,14 +36,12 @@ def crash(rank: int, at: float) -> Fault:
 def cluster(
     name: str, faults: Sequence[Fault], size: int = 4, **options: Any
 ) -> Simulation:
-    simulation = Simulation(
+    return started(
         points(name, size, towards_rank, **NEEDED.get(name, {}), **options),
         Compute(seconds=1, spread=0.3),
         Network(between=Link(latency=0.01), spread=0.3),
         faults=faults,
     )
-    simulation.start()
-    return simulation
 
 
 def steps_of(simulation: Simulation) -> list[int]:
@@ -96,11 +101,8 @@ def test_a_short_silence_loses_nobody(name: str) -> None:
 def test_who_returns_too_late_has_no_part_in_it(name: str) -> None:
     """Learner 1 comes back with parameters of 1e6, and the others stay below 10."""
     silent = Fault(at=5.5, rank=1, kind="silence", seconds=31)
-    simulation = (
-        cluster(name, [silent], max_staleness=1)
-        if name == "adpsgd"
-        else (cluster(name, [silent]))
-    )
+    options = {"max_staleness": 1} if name == "adpsgd" else {}
+    simulation = cluster(name, [silent], **options)
 
     def poison(simulation: Simulation) -> None:
         if simulation.seconds > 5.5:
@@ -168,27 +170,10 @@ def test_all_can_be_lost() -> None:
 @pytest.mark.parametrize("at", [2.5, 3.5, 4.5, 5.5, 6.5])
 def test_survivors_combine_their_updates_by_adasum(at: float) -> None:
     """Learner 1 dies in one of the collectives, each of which takes seconds."""
-
-    def learners(ranks: Sequence[int]) -> list[VirtualLearner]:
-        return points(
-            "adasum",
-            len(ranks),
-            lambda model, rank: along(model, GRADIENTS[ranks[rank]]),
-            period=PERIOD,
-        )
-
-    network = Network(between=Link(latency=0.5))
-    struck = Simulation(learners([0, 1, 2]), Compute(seconds=1), network)
-    struck.start()
-    struck = Simulation(
-        learners([0, 1, 2]),
-        Compute(seconds=1),
-        network,
-        faults=[crash(1, struck.seconds + at)],
-    )
-    two = Simulation(learners([0, 2]), Compute(seconds=1))
+    begun = blocks("adasum", [], latency=0.5).seconds
+    struck = blocks("adasum", [crash(1, begun + at)], latency=0.5)
+    two = blocks("adasum", [], [0, 2])
     for simulation in (struck, two):
-        simulation.start()
         simulation.epoch(2)
     for rank, other in ((0, 0), (2, 1)):
         assert x(struck.learners[rank]) == pytest.approx(x(two.learners[other]))
@@ -222,27 +207,29 @@ def oracle(name: str, sizes: Sequence[int]) -> float:
     return start
 
 
+def blocks(
+    name: str,
+    faults: Sequence[Fault],
+    ranks: Sequence[int] = (0, 1, 2),
+    latency: float = 1.0,
+    **options: Any,
+) -> Simulation:
+    """Learners that go along the gradients of `ranks`, in steps of a second."""
+    gradients = along_each(lambda rank, step: GRADIENTS[ranks[rank]][step])
+    options = {"period": PERIOD, **AT_ONCE.get(name, {}), **options}
+    learners = points(name, len(ranks), gradients, **options)
+    network = Network(between=Link(latency=latency))
+    return started(learners, Compute(seconds=1), network, faults=faults)
+
+
 @pytest.mark.parametrize("name", MOMENTA)
 @pytest.mark.parametrize("at", [2.5, 4.0, 8.0, 10.0, 13.0])
 def test_survivors_end_the_block_in_a_smaller_group(name: str, at: float) -> None:
     """Learner 2 dies in a step, or in a collective, each of which takes seconds."""
-    learners: list[VirtualLearner] = points(
-        name,
-        3,
-        lambda model, rank: along(model, GRADIENTS[rank]),
-        period=PERIOD,
-        **AT_ONCE.get(name, {}),
-    )
-    simulation = Simulation(
-        learners,
-        Compute(seconds=1),
-        Network(between=Link(latency=1)),
-        faults=[crash(2, 2.0 + at)],
-    )
-    simulation.start()
+    simulation = blocks(name, [crash(2, 2.0 + at)])
     simulation.epoch(6)
     first = 2 if 2.0 + at < end_of_the_first_block(name) else 3
-    for virtual in learners[:2]:
+    for virtual in simulation.learners[:2]:
         assert x(virtual)[0] == pytest.approx(oracle(name, [first, 2, 2]), rel=1e-12)
 
 
@@ -254,23 +241,10 @@ def test_momentum_is_that_of_those_who_lived_to_take_part(
     begin = end_of_the_first_block("bmuf")
     found = set()
     for tick in range(1, 48):
-        learners: list[VirtualLearner] = points(
-            "bmuf",
-            3,
-            lambda model, rank: along(model, GRADIENTS[rank]),
-            period=PERIOD,
-            moments="local",
-            warmup=0,
-            **options,
-        )
-        simulation = Simulation(
-            learners,
-            Compute(seconds=1),
-            Network(between=Link(latency=1)),
-            faults=[crash(2, begin + 0.25 * tick)],
-        )
-        simulation.start()
+        faults = [crash(2, begin + 0.25 * tick)]
+        simulation = blocks("bmuf", faults, moments="local", **options)
         simulation.epoch(4)
+        learners = simulation.learners
         assert x(learners[0]) == x(learners[1])
         found.add(x(learners[0])[0])
     expected = [oracle("bmuf", [3, size]) for size in (2, 3)]
@@ -282,17 +256,7 @@ def test_momentum_is_that_of_those_who_lived_to_take_part(
 
 def end_of_the_first_block(name: str) -> float:
     """Return when the first block of three learners has ended, by a run of its own."""
-    learners = points(
-        name,
-        3,
-        lambda model, rank: along(model, GRADIENTS[rank]),
-        period=PERIOD,
-        **AT_ONCE.get(name, {}),
-    )
-    simulation = Simulation(
-        learners, Compute(seconds=1), Network(between=Link(latency=1))
-    )
-    simulation.start()
+    simulation = blocks(name, [])
     simulation.epoch(2)
     return simulation.record[-1].seconds
 

@@ -12,7 +12,7 @@ from espnet_distopt.core.effects import AwaitStep, Exchange, Program
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.errors import PeerLostError
 from espnet_distopt.simulation import Compute, Fault, Link, Network, Simulation
-from tests.virtual import points, towards_rank, toys
+from tests.virtual import points, started, towards_rank, toys
 
 
 def crash(name: str, size: int, crashes: dict[int, float], **more: Any) -> Simulation:
@@ -52,8 +52,7 @@ def test_a_crash_is_noticed_and_named(name: str, rank: int) -> None:
 
 def test_a_silence_that_ends_the_run_is_called_one() -> None:
     silent = Fault(at=2.5, rank=1, kind="silence", seconds=45)
-    simulation = Simulation(points("allreduce", 2, towards_rank), faults=[silent])
-    simulation.start()
+    simulation = started(points("allreduce", 2, towards_rank), faults=[silent])
     words = r"for 30 s: it fell silent at 2\.5 s"
     with pytest.raises(PeerLostError, match=words) as raised:
         simulation.epoch(20)
@@ -62,13 +61,12 @@ def test_a_silence_that_ends_the_run_is_called_one() -> None:
 
 def test_a_wait_that_began_after_the_crash_lasts_as_long() -> None:
     """Learner 0 comes at 100 s to the end of its step, where all learners meet."""
-    simulation = Simulation(
+    simulation = started(
         points("allreduce", 2, towards_rank),
         Compute(seconds=1, slowdown={0: 100}),
         faults=[Fault(at=0.5, rank=1, kind="crash")],
         silence=7,
     )
-    simulation.start()
     with pytest.raises(PeerLostError, match=r"for 7 s: it crashed at 0\.5 s"):
         simulation.epoch(1)
     assert simulation.seconds == pytest.approx(107, abs=0.01)

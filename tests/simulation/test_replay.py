@@ -15,20 +15,19 @@ from espnet_distopt.simulation import (
     Simulation,
 )
 from tests.simulation.replay import ReplayEngine, ReplayError, record, recordings_of
-from tests.virtual import noisy, points, published, x
+from tests.virtual import noisy, points, published, started, x
 
 EPOCHS: list[list[int]] = [[6, 6, 9, 9], [4, 4, 0, 0]]
 
 
 def cluster(name: str, seed: int, **more: Any) -> Simulation:
     options = {"max_staleness": 2} if ALGORITHMS[name].algorithm.wants_gossip else {}
-    simulation = Simulation(
+    simulation = started(
         points(name, 4, lambda model, _: noisy(model), **options),
         Compute(seconds=1, spread=1, seed=seed),
         Network(between=Link(latency=1.5), spread=1, loss=0.2, retry=2, seed=seed),
         **more,
     )
-    simulation.start()
     return simulation
 
 
@@ -95,34 +94,6 @@ def change(recordings: Any, rank: int, number: int, entry: Any) -> Any:
     entries = list(recordings[rank])
     entries[number : number + 1] = entry
     return recordings | {rank: entries}
-
-
-def first_of(entries: Any, kind: type) -> int:
-    return next(n for n, (_, value) in enumerate(entries) if type(value) is kind)
-
-
-def test_what_cannot_be_followed_is_refused() -> None:
-    recordings, _ = recorded("adpsgd")
-    invited = first_of(recordings[1], int)
-    step = first_of(recordings[0], bool)
-    nothing = recordings[0].index(["gossip", None])
-    end = len(recordings[2])
-    cases = [
-        (1, invited, [["gossip", 3.5]], "no answer for gossip of learner 1 for Await"),
-        (
-            0,
-            step,
-            [["gossip", None]],
-            "no answer for gossip of learner 0 for AwaitStep",
-        ),
-        (0, nothing, [["gossip", True]], "decides nothing"),
-        (2, end - 1, [], rf"learner 2 .* at entry {end - 1} of {end - 1}, the end"),
-        (0, 0, [["nobody", None]], "learner 0 .* at entry 0 .*nobody"),
-    ]
-    for rank, number, entry, words in cases:
-        wrong = change(recordings, rank, number, entry)
-        with pytest.raises(ReplayError, match=words):
-            replayed("adpsgd", wrong)
 
 
 def test_what_is_left_over_is_found() -> None:

@@ -147,29 +147,6 @@ def test_the_command_runs_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == expected
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("", "which schedule?"),
-        ("adpsgd", "is not a schedule"),
-        ("adpsgd learners=2", "is not a schedule"),
-        ("adpsgd learners=x seed=1", "is not a schedule"),
-        ("adpsgd learners=2 seed", "is not a schedule"),
-        ("nothing learners=2 seed=1", "unknown algorithm 'nothing'"),
-        ("adpsgd learners=2 seed=1 colour=1", "unknown option 'colour'"),
-        ("adpsgd learners=0 seed=1", "learners must be >= 1, not 0"),
-        ("hadpsgd learners=3 seed=1 per_node=2", "per_node"),
-    ],
-)
-def test_lines_that_are_none(
-    line: str, words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        schedules.main([line])
-    assert ended.value.code == 2
-    assert words in capsys.readouterr().err
-
-
 # Mistakes
 
 
@@ -314,32 +291,27 @@ MISTAKES = {
     LosesTheLast: "mean",
     LosesAGradient: "mean",
     NeverEnds: "runs on for ever",
+    AppliesWhatWasDropped: "changed the learners' mean|wrong copy",
+    KeepsTheCopyLent: "one exchange in flight|steps old|wait for ever",
+    DealsAtOnce: "wait for ever",
+    EndsBlocksOnItsOwn: "has another consensus model",
 }
-
-
-FAULTY_MISTAKES: dict[type[Algorithm], tuple[type[Any], str]] = {
-    AppliesWhatWasDropped: (AdpsgdConfig, "changed the learners' mean|wrong copy"),
-    KeepsTheCopyLent: (AdpsgdConfig, "one exchange in flight|steps old|wait for ever"),
-    DealsAtOnce: (AdpsgdConfig, "wait for ever"),
-    EndsBlocksOnItsOwn: (BmufConfig, "has another consensus model"),
-}
+ABOUT_THE_DEAD = (
+    AppliesWhatWasDropped,
+    KeepsTheCopyLent,
+    DealsAtOnce,
+    EndsBlocksOnItsOwn,
+)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_found_and_its_line_repeats_it(
-    mistake: type[Adpsgd], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(ALGORITHMS, "mistaken", Registration(mistake, AdpsgdConfig))
-    finds(family("mistaken", [4, 5], []), MISTAKES[mistake])
-
-
-@pytest.mark.parametrize("mistake", FAULTY_MISTAKES)
-def test_a_mistake_about_the_dead_is_found_and_its_line_repeats_it(
     mistake: type[Algorithm], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config, words = FAULTY_MISTAKES[mistake]
+    config = BmufConfig if issubclass(mistake, Bmuf) else AdpsgdConfig
     monkeypatch.setitem(ALGORITHMS, "mistaken", Registration(mistake, config))
-    finds(family("mistaken", [4, 5], [], faulty=True), words)
+    faulty = mistake in ABOUT_THE_DEAD
+    finds(family("mistaken", [4, 5], [], faulty), MISTAKES[mistake])
 
 
 def test_a_driver_that_lets_a_learner_wait_for_the_dead_is_found(

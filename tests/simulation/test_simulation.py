@@ -27,17 +27,26 @@ from espnet_distopt.simulation import (
     Network,
     Simulation,
 )
-from tests.virtual import Toy, drop, noisy, place, points, towards_rank, toys, x
+from tests.virtual import (
+    Toy,
+    drop,
+    noisy,
+    place,
+    points,
+    started,
+    towards_rank,
+    toys,
+    x,
+)
 
 
 def outcome(name: str, compute: int = 0, network: int = 0, seed: int = 0) -> Any:
-    simulation = Simulation(
+    simulation = started(
         points(name, 4, lambda model, _: noisy(model)),
         Compute(spread=0.5, seed=compute),
         Network(between=Link(latency=0.3), spread=0.5, seed=network),
         seed=seed,
     )
-    simulation.start()
     simulation.epoch(6)
     simulation.epoch(3)
     mean = simulation.consensus().tolist()
@@ -92,8 +101,7 @@ def test_dropout_is_drawn_for_a_step_not_for_a_schedule() -> None:
     losses = []
     for seed in (0, 1):
         learners = points("adpsgd", 2, lambda m, _: drop(m))
-        simulation = Simulation(learners, Compute(spread=1, seed=seed))
-        simulation.start()
+        simulation = started(learners, Compute(spread=1, seed=seed))
         place(learners, [1.0, 1.0])
         simulation.epoch(8)
         losses.append(sorted((s.rank, s.step, s.loss) for s in simulation.record))
@@ -224,7 +232,6 @@ def test_steps_slowdowns_and_faults_belong_to_learners() -> None:
 
 
 def test_unequal_epochs_of_allreduce_are_an_error() -> None:
-    simulation = Simulation(points("allreduce", 2, towards_rank))
-    simulation.start()
+    simulation = started(points("allreduce", 2, towards_rank))
     with pytest.raises(UnequalStepsError, match="unequal numbers of steps"):
         simulation.epoch([2, 3])

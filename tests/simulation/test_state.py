@@ -35,6 +35,7 @@ ROUNDED = [
     for name, entry in ALGORITHMS.items()
     if hasattr(entry.config, "exchange")
 ]
+TOPOLOGIES = ["adpsgd, randomized_ring", "dpsgd, randomized_ring"]
 ANEW = {"dpsgd", "d1d_model", "d1d_grad"}
 """They begin again what was in flight, which gives the same numbers, but later."""
 
@@ -43,8 +44,10 @@ def cluster(title: str, make: str, size: int = 4) -> Simulation:
     name, _, variant = title.partition(", ")
     known = ALGORITHMS[name].config.__dataclass_fields__
     wanted: dict[str, Any] = {"period": 3, "max_staleness": 2}
-    if variant:
+    if variant in ("late", "rounded"):
         wanted |= {"delay": 2, "exchange": "bfloat16"}
+    elif variant:
+        wanted |= {"topology": variant}
     options = {key: value for key, value in wanted.items() if key in known}
     return Simulation(
         points(name, size, lambda model, _: noisy(model), MAKERS[make], **options),
@@ -72,7 +75,7 @@ def losses(simulation: Simulation, after: int) -> list[tuple[int, int, float]]:
 
 
 @pytest.mark.parametrize("make", MAKERS)
-@pytest.mark.parametrize("name", [*ALGORITHMS, *LATE, *ROUNDED])
+@pytest.mark.parametrize("name", [*ALGORITHMS, *LATE, *ROUNDED, *TOPOLOGIES])
 def test_resumed_after_any_epoch(name: str, make: str) -> None:
     for k in range(STEPS + 1):
         plain = cluster(name, make)
@@ -85,7 +88,7 @@ def test_resumed_after_any_epoch(name: str, make: str) -> None:
         resumed = cluster(name, make)
         resumed.load_state_dict(state)
         resumed.epoch(STEPS - k)
-        if name in ANEW:
+        if name.partition(", ")[0] in ANEW:
             assert losses(resumed, 0) == losses(plain, made), f"after {k} steps"
             assert outcome(resumed)[:2] == outcome(plain)[:2], f"after {k} steps"
         else:

@@ -60,10 +60,6 @@ class Advice:
 def advise(trial: Trial, learners: int) -> list[Advice]:
     """Return the methods that can run, the fastest first.
 
-    Args:
-        trial: a trial of time alone.
-        learners: the number of learners.
-
     Raises:
         InputError: no method can run.
     """
@@ -108,12 +104,6 @@ def advice_table(
     """Return a table, and the lines of YAML for the fastest method.
 
     Of methods that tie, the lines are for the first of `METHODS`.
-
-    Args:
-        ranked: the methods, the fastest first.
-        samples: the number of samples whose time the table shows.
-        batch_size: the number of samples of a step of all learners.
-        learners: the number of learners.
     """
     text = io.StringIO()
     steps = samples / batch_size

@@ -39,10 +39,6 @@ class Problem(Protocol):
         batch of `batch_size` samples. It depends only on the model's parameters, the
         learner, the number of the step, and torch's random numbers; different learners
         have different batches.
-
-        Args:
-            rank: the learner.
-            size: the number of learners.
         """
         ...
 
@@ -160,11 +156,7 @@ real model of more than 100 MB are more, and the first one begins a little earli
 
 
 class StandIn(nn.Module):
-    """A model of `DIMENSION` parameters or a few less, which are zero.
-
-    Args:
-        tensors: the number of tensors, which are equally large.
-    """
+    """A model of `DIMENSION` parameters or a few less, which are zero."""
 
     def __init__(self, tensors: int = TENSORS) -> None:
         super().__init__()

@@ -23,13 +23,7 @@ HEADINGS = (
 
 
 def report(trial: Trial, outcomes: Sequence[Outcome], arguments: Sequence[str]) -> str:
-    """Return the table, its caption, and the command that repeats the trials.
-
-    Args:
-        trial: what all trials share.
-        outcomes: the outcome of each trial.
-        arguments: the arguments of `bin.simulate`.
-    """
+    """Return the table, its caption, and the command that repeats the trials."""
     command = f"python -m espnet_distopt.bin.simulate {shlex.join(arguments)}".strip()
     repeat = f"Command: `{command}` (seed {trial.seed})."
     return f"{table(outcomes)}\n{caption(trial, outcomes)}{repeat}\n"

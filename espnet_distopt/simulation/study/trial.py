@@ -118,11 +118,6 @@ class Trial:
     def run(self, method: SimulatedMethod, learners: int, log: Log) -> Outcome:
         """Train with a method, and return the outcome.
 
-        Args:
-            method: the method.
-            learners: the number of learners.
-            log: a function that is called with each new point of the history.
-
         Raises:
             InputError: the method cannot run in this trial.
         """
@@ -141,10 +136,6 @@ class Trial:
 
     def simulation(self, method: SimulatedMethod, learners: int) -> Simulation:
         """Return the simulation that `run` runs, before it has begun.
-
-        Args:
-            method: the method.
-            learners: the number of learners.
 
         Raises:
             InputError: the method cannot run in this trial.
@@ -269,10 +260,6 @@ def evaluate(
     it takes time in a real training. The replica of the first of them holds the
     consensus model while `loss` runs; afterwards it has the parameters that it had
     before.
-
-    Args:
-        simulation: the simulation, between two epochs.
-        loss: a function that returns the loss of the model that it is called with.
     """
     own = [virtual.learner.params.clone() for virtual in simulation.learners]
     models = simulation.consensus_models()

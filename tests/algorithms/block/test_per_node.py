@@ -115,16 +115,19 @@ def test_replicas_of_a_node_are_equal_in_every_step_and_nodes_are_not() -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("name", "end"), [("bmuf", "finish"), ("hadpsgd", "end_steps")]
+)
 @pytest.mark.parametrize("late", [0, 1])
 def test_unequal_steps_inside_a_node_are_an_error_of_all_its_learners(
-    late: int,
+    name: str, end: str, late: int
 ) -> None:
-    learners = virtual.points("bmuf", 4, seeded, per_node=2, period=2)[:2]
+    learners = virtual.points(name, 4, seeded, per_node=2)[:2]
     programs: list[Any] = []
     for rank, v in enumerate(learners):
         v.gradient(0)
-        last = v.algorithm.after_backward if rank == late else v.algorithm.finish
-        programs.append(last(v.learner))
+        last = "after_backward" if rank == late else end
+        programs.append(getattr(v.algorithm, last)(v.learner))
     for program in programs:
         program.send(None)
     message = torch.stack([v.learner.gradient_buffer for v in learners]).mean(0)

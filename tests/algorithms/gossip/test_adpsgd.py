@@ -1,12 +1,13 @@
 """AD-PSGD: conservation, pair averages, staleness, endings.
 
 The vectors are AD1 to AD6 of docs/algorithms/gossip.md, and SD4 of
-docs/algorithms/synchronous.md.
+docs/algorithms/synchronous.md. Every exchange is an average of two: random schedules
+check that after each event (`tests.simulation.invariants`).
 """
 
 import math
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,25 +16,17 @@ import torch
 from torch import Tensor
 from torch.optim import SGD
 
-from espnet_distopt.algorithms import ALGORITHMS
 from espnet_distopt.core.effects import Barrier
 from espnet_distopt.errors import InputError
 from espnet_distopt.simulation import Compute, Link, Network, Simulation
 from tests import virtual
-from tests.random_gossip import Gossip
-from tests.replicas import Point, Replica, correct, end, run
-
-GRAPHS = [(2, "ring"), (3, "ring"), (8, "ring"), (5, "random"), (8, "random")]
-GRAPHS += [(5, "randomized_ring"), (8, "randomized_ring")]
+from tests.replicas import Point, Replica, correct, run, several
+from tests.virtual import started
 
 
 def points(starts: list[float], lr: float = 1.0, **options: Any) -> list[Replica]:
-    size, make = len(starts), partial(SGD, lr=lr)
-    replicas = [
-        Replica.of("adpsgd", Point([0.0]), make, rank, size, **options)
-        for rank in range(size)
-    ]
-    run(*(r.algorithm.start(r.learner) for r in replicas))
+    make = partial(SGD, lr=lr)
+    replicas = several("adpsgd", lambda: Point([0.0]), make, len(starts), **options)
     place(replicas, starts)
     return replicas
 
@@ -45,41 +38,8 @@ def place(replicas: list[Replica], starts: Iterable[float]) -> None:
         algorithm.snapshot.publish()
 
 
-def training(replica: Replica, gradients: Iterable[float]) -> Any:
-    """Training program of `Gossip`: yields None at the end of each step."""
-    for gradient in gradients:
-        yield from replica.step(gradient)
-        yield None
-
-
-def pull(replica: Replica, target: float, steps: int) -> Any:
-    for _ in range(steps):
-        yield from replica.step([replica.x[0] - target])
-        yield None
-
-
-def gossip(
-    replicas: list[Replica], gradients: list[list[float]], seed: int, **options: Any
-) -> Gossip:
-    epochs = [training(r, g) for r, g in zip(replicas, gradients, strict=True)]
-    schedule = Gossip(replicas, epochs, seed, **options)
-    schedule.run()
-    end(replicas)
-    return schedule
-
-
 def values(replicas: list[Replica]) -> Tensor:
     return torch.cat([r.learner.params for r in replicas])
-
-
-class Scripted:
-    """Stands for the random choice of neighbours."""
-
-    def __init__(self, *peers: int) -> None:
-        self.peers = list(peers)
-
-    def choice(self, _: object) -> int:
-        return self.peers.pop(0)
 
 
 def in_flight(before: list[float], after: list[float]) -> list[float]:
@@ -108,47 +68,6 @@ def test_ad2_neither_of_both_sides() -> None:
     assert sum(x) == pytest.approx(3.3, rel=1e-15)
 
 
-@pytest.mark.parametrize(("size", "topology"), GRAPHS)
-def test_ad3_sum_is_conserved_under_random_schedules(size: int, topology: str) -> None:
-    for seed in range(1600 // size**2):
-        source = random.Random(seed)
-        starts = [source.uniform(-1, 1) for _ in range(size)]
-        lengths = [source.randrange(6) for _ in range(size)]
-        steps = [[source.uniform(-1, 1) for _ in range(n)] for n in lengths]
-        replicas = points(starts, seed=seed, topology=topology)
-        patience = 10 ** source.uniform(-1, 1)
-        gossip(replicas, steps, seed, patience=patience)
-        expected = sum(starts) - sum(map(sum, steps))
-        assert values(replicas).sum().item() == pytest.approx(expected, abs=1e-13)
-
-
-@pytest.mark.parametrize(("size", "topology"), GRAPHS)
-def test_ad3_every_exchange_is_an_average_of_two(size: int, topology: str) -> None:
-    """Energy falls by (s_a - s_p)^2 / 2 an exchange, no more and no less.
-
-    Several exchanges from one snapshot (own weight 1 - q/2), or an answer with an old
-    value, conserve the sum too; this they do not.
-    """
-    for seed in range(12):
-        source = random.Random(seed)
-        starts = [source.uniform(-1, 1) for _ in range(size)]
-        replicas = points(starts, seed=seed, topology=topology)
-        patience = 10 ** source.uniform(-1, 1)
-        run_of = gossip(replicas, [[0.0] * 15] * size, seed, patience=patience)
-        assert run_of.events
-        lost = sum((e.sent - e.answered).square().sum().item() for e in run_of.events)
-        energy = sum(x * x for x in starts) - lost / 2
-        assert values(replicas).square().sum().item() == pytest.approx(energy, rel=1e-9)
-
-
-@pytest.mark.parametrize(("size", "topology"), GRAPHS)
-def test_ad3_spread_tends_to_zero(size: int, topology: str) -> None:
-    replicas = points([float(rank) for rank in range(size)], topology=topology)
-    gossip(replicas, [[0.0] * 800] * size, seed=size)
-    middle = (size - 1) / 2
-    assert values(replicas).tolist() == pytest.approx([middle] * size, abs=1e-3)
-
-
 def test_a_passive_answers_twice_with_different_values() -> None:
     """Without a step in between: the second answer knows of the first exchange."""
     replicas = points([0.0, 8.0, 0.0, 0.0])
@@ -162,122 +81,84 @@ def test_a_passive_answers_twice_with_different_values() -> None:
     assert replicas[1].x == [2]
 
 
+class Scripted:
+    """Stands for the random choice of neighbours."""
+
+    def __init__(self, *peers: int) -> None:
+        self.peers = list(peers)
+
+    def choice(self, _: object) -> int:
+        return self.peers.pop(0)
+
+
 def test_ad4_lockstep_is_synchronous_gossip_of_pairs() -> None:
     """Vector SD4: gradients at x, then pair averages of x, alternating pairs."""
-    replicas = points([0.0] * 4, lr=0.1)
-    for rank, peers in ((0, (1, 3, 1, 3, 1)), (2, (3, 1, 3, 1, 3))):
-        algorithm: Any = replicas[rank].algorithm
+    trace: dict[tuple[int, int], float] = {}
+
+    def recorded(model: Point, rank: int) -> Callable[[int], float]:
+        descend = virtual.along(model, [rank + 1.0] * 5)
+
+        def record(step: int) -> float:
+            trace[rank, step] = model.x.item()
+            return descend(step)
+
+        return record
+
+    learners = virtual.points("adpsgd", 4, recorded, at=[0.0])
+    # The first exchange is of the first step's ends.
+    for rank, peers in ((0, (3, 1, 3, 1, 3)), (2, (1, 3, 1, 3, 1))):
+        algorithm: Any = learners[rank].algorithm
         algorithm._choice = Scripted(*peers)
-    trace: list[list[float]] = []
-    epochs = [_recorded(r, trace) for r in replicas]
-    Gossip(replicas, epochs, eager=True).run()
+    virtual.started(learners, Compute(seconds=1)).epoch(5)
     expected = [
         [-0.1, -0.2, -0.3, -0.4],
         [-0.35, -0.45, -0.55, -0.65],
         [-0.5, -0.6, -0.9, -1.0],
         [-0.85, -0.95, -1.05, -1.15],
     ]
-    for step, row in enumerate(expected):
-        assert [trace[4 * step + r][0] for r in range(4)] == pytest.approx(row)
-
-
-def _recorded(replica: Replica, trace: list[list[float]]) -> Any:
-    for _ in range(4):
-        yield from replica.step([replica.learner.rank + 1.0])
-        trace.append(replica.x)
-        yield None
-
-
-def test_ad4_one_learner_is_the_plain_optimizer() -> None:
-    (replica,) = points([1.0], lr=0.3)
-    plain = Point([1.0])
-    optimizer = SGD(plain.parameters(), lr=0.3)
-    for gradient in (0.1, -0.7, 0.3):
-        run(replica.step([gradient]))
-        plain.x.grad = torch.tensor([gradient], dtype=torch.float64)
-        optimizer.step()
-    assert replica.x == plain.x.tolist()
-    (consensus,) = run(replica.algorithm.consensus(replica.learner))
-    assert consensus.tolist() == replica.x
+    for step, row in enumerate(expected, 1):
+        assert [trace[rank, step] for rank in range(4)] == pytest.approx(row)
 
 
 def test_training_converges_to_a_common_optimum() -> None:
-    replicas = points([0.0, 1.0, 5.0, 9.0], lr=0.05)
-    Gossip(replicas, [pull(r, 3.0, 400) for r in replicas], seed=3).run()
-    end(replicas)
-    assert values(replicas).tolist() == pytest.approx([3.0] * 4, abs=1e-6)
-
-
-@pytest.mark.parametrize("lengths", [(0, 0), (0, 9), (9, 0), (1, 30), (30, 1)])
-@pytest.mark.parametrize("size", [2, 3, 5, 6])
-def test_ad5_every_order_of_ends_comes_to_an_end(
-    lengths: tuple[int, int], size: int
-) -> None:
-    """Passives go on answering until all who may invite them have retired."""
-    steps = [[0.0] * lengths[rank % 2] for rank in range(size)]
-    for seed in range(10):
-        topology = ["ring", "random"][seed % 2]
-        replicas = points([float(r) for r in range(size)], topology=topology)
-        gossip(replicas, steps, seed)
-        assert values(replicas).sum() == pytest.approx(sum(range(size)))
-
-
-def slow_network(bound: int) -> tuple[int, Gossip]:
-    """Gossip gets its turn rarely; returns the greatest staleness applied."""
-    replicas = points([0.0, 1.0, 2.0, 3.0], max_staleness=bound)
-    schedule = gossip(replicas, [[0.0] * 150] * 4, seed=1, patience=20)
-    algorithms: list[Any] = [r.algorithm for r in replicas]
-    return max(max(a.snapshot.staleness) for a in algorithms), schedule
-
-
-def between_barriers(replica: Replica, steps: int) -> Any:
-    """Make some steps, and wait for all others, several times."""
-    for _ in range(10):
-        yield from training(replica, [0.0] * steps)
-        yield Barrier()
+    bowls = virtual.bowls(*[(1.0, 3.0)] * 4)
+    learners = virtual.points("adpsgd", 4, bowls, partial(SGD, lr=0.05))
+    virtual.started(learners, Compute(spread=1)).epoch(400)
+    for learner in learners:
+        assert virtual.x(learner) == pytest.approx([3.0] * 2, abs=1e-6)
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_a_learner_may_wait_for_others_that_are_steps_behind(size: int) -> None:
     """It makes no step then, so that it does not answer those who invite it."""
-    for seed in range(20):
-        replicas = points([float(r) for r in range(size)], max_staleness=3)
-        epochs = [between_barriers(r, steps=8) for r in replicas]
-        schedule = Gossip(replicas, epochs, seed)
-        schedule.run()
-        end(replicas)
-        assert schedule.events
-        assert values(replicas).sum() == pytest.approx(sum(range(size)))
+    for seed in range(6):
+        simulation, starts = dyadic(size, seed, max_staleness=3)
 
+        def between_barriers(each: virtual.VirtualLearner) -> Any:
+            for _ in range(5):
+                yield from each.train(4, simulation.compute, 0)  # noqa: B023
+                yield Barrier()
+            yield from each.epoch(0, simulation.compute, 0)  # noqa: B023
 
-@pytest.mark.parametrize("bound", [1, 4])
-def test_training_waits_when_an_exchange_takes_too_long(bound: int) -> None:
-    greatest, schedule = slow_network(bound)
-    assert schedule.waits.total() > 10
-    assert greatest <= bound
-    unbounded, without = slow_network(150)
-    assert unbounded > 10
-    assert not without.waits
-
-
-@pytest.mark.parametrize("bound", [1, 4])
-def test_ad6_staleness_never_exceeds_the_bound(bound: int) -> None:
-    assert slow_network(bound)[0] <= bound
+        programs = map(between_barriers, simulation.learners)
+        simulation.engine.run(programs, lambda: None, in_epoch=True)
+        assert sum(v.metrics()["exchanges"] for v in simulation.learners) > 0
+        assert sum(virtual.x(v)[0] for v in simulation.learners) == sum(starts)
 
 
 def test_metrics_are_since_the_last_call_and_the_histogram_is_of_all() -> None:
-    replicas = points([0.0, 1.0], max_staleness=3)
-    published: Any = replicas[0].algorithm.snapshot  # type: ignore[attr-defined]
-    seen = published.staleness.copy()
-    for seed in range(3):
-        schedule = gossip(replicas, [[0.0] * 10] * 2, seed)
-        new, seen = published.staleness - seen, published.staleness.copy()
-        figures = replicas[0].algorithm.metrics()
-        assert figures["exchanges"] == len(schedule.events) == new.total() > 0
+    learners = virtual.points("adpsgd", 2, virtual.towards_rank, max_staleness=3)
+    simulation = virtual.started(learners, Compute(spread=1))
+    histogram = virtual.published(learners[0]).staleness
+    seen = histogram.copy()
+    for _ in range(3):
+        simulation.epoch(10)
+        new, seen = histogram - seen, histogram.copy()
+        figures = learners[0].algorithm.metrics()
+        assert figures["exchanges"] == new.total() > 0
         assert figures["staleness"] == sum(k * v for k, v in new.items()) / new.total()
         assert figures["staleness_max"] == max(new) <= 3
-        assert replicas[0].algorithm.metrics() == {"exchanges": 0.0}
-    assert published.staleness == seen
+        assert learners[0].algorithm.metrics() == {"exchanges": 0.0}
 
 
 @pytest.mark.parametrize("from_consensus", [False, True])
@@ -290,37 +171,6 @@ def test_consensus_is_the_mean_and_may_be_where_training_goes_on(
     kept = [4.0] * 4 if from_consensus else [1.0, 2.0, 6.0, 7.0]
     assert values(replicas).tolist() == kept
     assert [r.algorithm.snapshot.begin_exchange().item() for r in replicas] == kept  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("topology", ["ring", "random", "randomized_ring"])
-def test_resume_between_epochs_is_the_uninterrupted_run(topology: str) -> None:
-    starts, steps = [0.0, 1.0, 5.0, 9.0, 2.0, 0.0], [[0.1] * 20] * 6
-    whole = points(starts, topology=topology)
-    gossip(whole, steps, seed=1)
-    states = [(r.learner.state_dict(), r.algorithm.state_dict()) for r in whole]
-    second = gossip(whole, steps, seed=2)
-
-    resumed = points([0.0] * 6, topology=topology)
-    for replica, (learner, algorithm) in zip(resumed, states, strict=True):
-        replica.learner.load_state_dict(learner)
-        replica.algorithm.load_state_dict(algorithm)
-    again = gossip(resumed, steps, seed=2)
-    assert torch.equal(values(resumed), values(whole))
-    assert [(e.active, e.passive) for e in again.events] == [
-        (e.active, e.passive) for e in second.events
-    ]
-
-
-@pytest.mark.parametrize(("topology", "share"), [("ring", 1 / 2), ("random", 1 / 4)])
-def test_actives_ask_all_neighbours_about_equally_often(
-    topology: str, share: float
-) -> None:
-    replicas = points([0.0] * 8, topology=topology)
-    schedule = gossip(replicas, [[0.0] * 800] * 8, seed=0)
-    asked = [e.passive for e in schedule.events if e.active == 2]
-    counts = {passive: asked.count(passive) / len(asked) for passive in asked}
-    assert counts == pytest.approx(dict.fromkeys(counts, share), abs=0.1)
-    assert len(counts) == round(1 / share)
 
 
 def test_ad3_a_random_pair_contracts_the_mean_square_by_one_nth() -> None:
@@ -434,12 +284,11 @@ def dyadic(size: int, seed: int, **options: Any) -> tuple[Simulation, list[float
         "adpsgd", size, virtual.towards_rank, seed=seed, **options
     )
     stragglers = {rank: 1 + 9 * source.random() for rank in range(size // 2)}
-    simulation = Simulation(
+    simulation = started(
         learners,
         Compute(seconds=1, spread=1, seed=seed, slowdown=stragglers),
         Network(between=Link(latency=10 ** source.uniform(-3, 1)), spread=1, seed=seed),
     )
-    simulation.start()
     starts = [float(source.randrange(-64, 64)) for _ in range(size)]
     virtual.place(learners, starts)
     return simulation, starts
@@ -483,11 +332,10 @@ def relative_throughput(
 ) -> tuple[float, Simulation]:
     """Steps per virtual second, one of the learners slower, beside none slower."""
     size = len(steps)
-    simulation = Simulation(
+    simulation = started(
         virtual.points(name, size, virtual.towards_rank, **options),
         Compute(seconds=1, slowdown={size // 2: slowdown}),
     )
-    simulation.start()
     simulation.epoch(steps)
     record = simulation.record
     return len(record) / record[-1].seconds / size, simulation
@@ -518,8 +366,6 @@ def test_ad6_a_straggler_slows_adpsgd_by_its_own_steps_only(
 def test_ad6_a_straggler_slows_synchronous_learners_to_its_pace(
     name: str, slowdown: int
 ) -> None:
-    if name not in ALGORITHMS:
-        pytest.skip(f"no {name}")
     relative, _ = relative_throughput(name, slowdown, [10] * 16)
     assert relative == pytest.approx(1 / slowdown, rel=0.05)
 

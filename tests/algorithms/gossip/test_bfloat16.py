@@ -1,6 +1,5 @@
 """Exchanges in bfloat16. Random schedules of them are in `test_schedules`."""
 
-from functools import partial
 from typing import Any
 
 import pytest
@@ -13,44 +12,31 @@ from espnet_distopt.algorithms import ALGORITHMS
 from espnet_distopt.algorithms.gossip.snapshot import CHECKED, Rounded
 from espnet_distopt.errors import InputError
 from espnet_distopt.session import Session
-from espnet_distopt.simulation import Compute, Simulation
+from espnet_distopt.simulation import Compute, Simulation, VirtualLearner
 from tests.processes import launch
-from tests.random_gossip import Gossip
-from tests.replicas import Point, Replica, end, run
-from tests.virtual import points as virtual_points
-from tests.virtual import towards_rank
+from tests.replicas import Point
+from tests.virtual import along_each, points, published, started, towards_rank
 
 ELEMENTS = 200
 
 
-def replicas(
-    starts: list[Tensor], name: str = "adpsgd", **options: Any
-) -> list[Replica]:
+def begun(changes: list[Tensor], seed: int = 0, **options: Any) -> Simulation:
     """Learners of float32 that have gone from one start to places of their own."""
-    made = [
-        Replica.of(
-            name,
-            Point(torch.linspace(-3, 3, ELEMENTS).tolist(), torch.float32),
-            partial(SGD, lr=0.0),
-            rank,
-            len(starts),
-            exchange="bfloat16",
-            **options,
-        )
-        for rank in range(len(starts))
-    ]
-    run(*(r.algorithm.start(r.learner) for r in made))
-    for replica, start in zip(made, starts, strict=True):
-        algorithm: Any = replica.algorithm
-        replica.learner.params.add_(start)
-        algorithm.snapshot.publish()
-    return made
+    learners = []
+    for rank in range(len(changes)):
+        model = Point(torch.linspace(-3, 3, ELEMENTS).tolist(), torch.float32)
+        parts = model, SGD(model.parameters(), lr=0.0), along_each(zero)(model, rank)
+        options = {"exchange": "bfloat16", "seed": seed, **options}
+        learners.append(VirtualLearner(*parts, "adpsgd", rank, len(changes), **options))
+    simulation = started(learners, Compute(spread=1, seed=seed))
+    for virtual, change in zip(learners, changes, strict=True):
+        virtual.learner.params.add_(change)
+        published(virtual).publish()
+    return simulation
 
 
-def still(replica: Replica, steps: int) -> Any:
-    for _ in range(steps):
-        yield from replica.step(0.0)
-        yield None
+def zero(rank: int, step: int) -> float:
+    return 0.0
 
 
 def changes(size: int, scale: float) -> list[Tensor]:
@@ -58,22 +44,22 @@ def changes(size: int, scale: float) -> list[Tensor]:
     return list(scale * torch.randn(size, ELEMENTS, generator=generator))
 
 
-def mean(of: list[Replica]) -> Tensor:
-    return torch.stack([r.learner.params.double() for r in of]).mean(0)
+def mean(simulation: Simulation) -> Tensor:
+    params = [v.learner.params.double() for v in simulation.learners]
+    return torch.stack(params).mean(0)
 
 
 @pytest.mark.parametrize("topology", ["ring", "random"])
 @pytest.mark.parametrize("size", [2, 5, 8])
 def test_the_mean_is_conserved_to_float32_rounding(size: int, topology: str) -> None:
     for seed in range(5):
-        learners = replicas(changes(size, 0.1), topology=topology, seed=seed)
-        before = mean(learners)
-        schedule = Gossip(learners, [still(r, 60) for r in learners], seed)
-        schedule.run()
-        end(learners)
-        assert len(schedule.events) > 5
-        rounding = 2.0**-24 * 3.5 * len(schedule.events)
-        assert (mean(learners) - before).abs().max() < rounding
+        simulation = begun(changes(size, 0.1), seed, topology=topology)
+        before = mean(simulation)
+        simulation.epoch(60)
+        exchanges = sum(v.metrics()["exchanges"] for v in simulation.learners) / 2
+        assert exchanges > 5
+        rounding = 2.0**-24 * 3.5 * exchanges
+        assert (mean(simulation) - before).abs().max() < rounding
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1e-1])
@@ -82,11 +68,10 @@ def test_learners_come_together_to_the_precision_of_what_has_changed(
 ) -> None:
     """Rounding the weights themselves would leave them 2^-8 of the weights apart."""
     starts = changes(4, scale)
-    learners = replicas(starts)
-    Gossip(learners, [still(r, 400) for r in learners], seed=0).run()
-    end(learners)
-    middle = mean(learners)
-    apart = max(float((r.learner.params - middle).abs().max()) for r in learners)
+    simulation = begun(starts)
+    simulation.epoch(400)
+    middle, found = mean(simulation), simulation.learners
+    apart = max(float((v.learner.params - middle).abs().max()) for v in found)
     largest = max(float(start.abs().max()) for start in starts)
     assert 0 < apart < 2.0**-7 * largest
 
@@ -104,66 +89,71 @@ def test_what_is_sent_is_the_change_rounded_to_nearest() -> None:
 
 
 def test_both_ends_move_by_exact_negatives() -> None:
-    a, b = replicas([torch.zeros(ELEMENTS), torch.zeros(ELEMENTS)])
-    for replica, change in zip((a, b), changes(2, 0.1), strict=True):
-        replica.learner.params.add_(change)
-    for replica in (a, b):
-        replica.algorithm.snapshot.publish()  # type: ignore[attr-defined]
-    Gossip([a, b], [still(a, 1), still(b, 1)], eager=True).run()
-    one, other = (r.algorithm.snapshot.unapplied() for r in (a, b))  # type: ignore[attr-defined]
-    assert one and one[0].abs().sum() > 0
-    assert torch.equal(one[0], -other[0])
+    simulation = begun(changes(2, 0.1))
+    ends: list[Tensor] = []
+
+    def look(running: Simulation) -> None:
+        found = [published(v).unapplied() for v in running.learners]
+        if all(found) and not ends:
+            ends.extend(differences[0].clone() for differences in found)
+
+    simulation.check = look
+    simulation.epoch(10)
+    one, other = ends
+    assert one.abs().sum() > 0
+    assert torch.equal(one, -other)
 
 
-def test_an_exchange_costs_half_the_bytes() -> None:
-    size = 4
-    learners = virtual_points("adpsgd", size, towards_rank, exchange="bfloat16")
-    simulation = Simulation(learners, Compute(spread=0.3))
-    simulation.start()
+@pytest.mark.parametrize(
+    ("exchange", "message"), [("float32", 2 * 8), ("bfloat16", 2 * (2 + CHECKED))]
+)
+def test_an_exchange_costs_its_bytes(exchange: str, message: int) -> None:
+    """Of two float64, or of two bfloat16 and a checksum."""
+    learners = points("adpsgd", 4, towards_rank, exchange=exchange)
+    simulation = started(learners, Compute(spread=0.3))
     for virtual in learners:
         virtual.metrics()
     simulation.epoch(10)
     for virtual in learners:
         figures = virtual.metrics()
         assert figures["exchanges"] > 0
-        assert figures["bytes"] == 2 * (2 + CHECKED) * figures["exchanges"]
+        assert figures["bytes"] == message * figures["exchanges"]
 
 
 def test_the_next_reference_is_the_consensus() -> None:
-    learners = replicas(changes(3, 0.1))
-    means = run(*(r.algorithm.consensus(r.learner) for r in learners))
-    for replica in learners:
-        state = replica.algorithm.state_dict()
-        assert torch.equal(state["reference"], means[0])
+    simulation = begun(changes(3, 0.1))
+    consensus = simulation.consensus()
+    for virtual in simulation.learners:
+        assert torch.equal(virtual.algorithm.state_dict()["reference"], consensus)
 
 
 def test_ends_with_unequal_references_are_told() -> None:
-    learners = replicas(changes(2, 0.1))
-    algorithm: Any = learners[1].algorithm
-    algorithm._rounded.refer_to(learners[1].learner.params)
+    simulation = begun(changes(2, 0.1))
+    algorithm: Any = simulation.learners[1].algorithm
+    algorithm._rounded.refer_to(simulation.learners[1].learner.params)
     with pytest.raises(InputError, match="round against different models"):
-        Gossip(learners, [still(r, 3) for r in learners], seed=0).run()
+        simulation.epoch(3)
 
 
 def test_a_state_without_a_reference_is_refused() -> None:
-    (rounded, _) = replicas(changes(2, 0.1))
-    state = rounded.algorithm.state_dict() | {"reference": None}
+    algorithm = begun(changes(2, 0.1)).learners[0].algorithm
+    state = algorithm.state_dict() | {"reference": None}
     with pytest.raises(InputError, match="saved with exchange: float32"):
-        rounded.algorithm.load_state_dict(state)
+        algorithm.load_state_dict(state)
 
 
-def test_who_exchanges_nothing_keeps_nothing() -> None:
-    alone, *_ = replicas([torch.zeros(ELEMENTS)])
-    assert alone.algorithm.state_dict()["reference"].numel() == 0
-    Gossip([alone], [still(alone, 3)]).run()
-
-
-def test_the_state_of_one_that_was_alone_leaves_the_reference_of_the_start() -> None:
-    alone, *_ = replicas([torch.zeros(ELEMENTS)])
-    member, _ = replicas(changes(2, 0.1))
-    before = member.algorithm.state_dict()["reference"].clone()
-    member.algorithm.load_state_dict(alone.algorithm.state_dict())
-    assert torch.equal(member.algorithm.state_dict()["reference"], before)
+def test_one_that_exchanges_nothing_keeps_nothing_and_its_state_brings_nothing() -> (
+    None
+):
+    """The reference of the start stays."""
+    alone = begun([torch.zeros(ELEMENTS)])
+    alone.epoch(3)
+    state = alone.learners[0].algorithm.state_dict()
+    assert state["reference"].numel() == 0
+    member = begun(changes(2, 0.1)).learners[0].algorithm
+    before = member.state_dict()["reference"].clone()
+    member.load_state_dict(state)
+    assert torch.equal(member.state_dict()["reference"], before)
 
 
 def test_all_that_gossip_have_the_option() -> None:

@@ -25,30 +25,6 @@ def vector(*x: float) -> Tensor:
     return torch.tensor(x, dtype=torch.float64)
 
 
-def test_live_parameters_change_only_at_publish() -> None:
-    learner, copy = published([1.0, 2.0])
-    copy.begin_exchange()
-    correct(copy, vector(3.0, 2.0))
-    assert learner.params.tolist() == [1.0, 2.0]
-    copy.publish()
-    assert learner.params.tolist() == [2.0, 2.0]
-    copy.publish()
-    assert learner.params.tolist() == [2.0, 2.0]  # once
-
-
-def test_what_is_lent_stays_unchanged() -> None:
-    learner, copy = published([1.0])
-    borrowed = copy.begin_exchange()
-    for _ in range(3):
-        learner.params.add_(1)
-        copy.publish()
-        assert borrowed.item() == 1.0
-    correct(copy, vector(5.0))
-    copy.publish()
-    assert learner.params.item() == 6.0
-    assert copy.begin_exchange().item() == 6.0
-
-
 def test_a_cancelled_exchange_has_not_taken_place() -> None:
     """The step meanwhile is published next, and the tensor is used again."""
     learner, copy = published([1.0])

@@ -4,7 +4,7 @@ The vectors are SC1, SC2 and SC4 of docs/algorithms/synchronous.md; R2 is a rule
 docs/algorithms/README.md.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -49,6 +49,21 @@ def backward(replica: Replica, loss: Tensor, samples: float = 1) -> Any:
     yield from replica.algorithm.after_backward(replica.learner)
 
 
+def backwards(
+    learners: list[Replica],
+    losses: Iterable[Tensor],
+    samples: Iterable[float] = (1, 1, 1),
+) -> None:
+    """A backward pass of each learner, whose gradients are averaged."""
+    run(*map(backward, learners, losses, samples))
+
+
+def step(learners: list[Replica], set_to_none: bool = True) -> None:
+    for replica in learners:
+        replica.optimizer.step()
+        replica.optimizer.zero_grad(set_to_none=set_to_none)
+
+
 def grads(replica: Replica) -> Tensor:
     found = [p.grad for p in replica.learner.parameters]
     return torch.cat([g.flatten() for g in found if g is not None])
@@ -59,15 +74,9 @@ def test_sc1_replicas_stay_bitwise_equal() -> None:
     generator = torch.Generator().manual_seed(0)
     for _ in range(5):
         batches = torch.randn(3, 2, 3, generator=generator)
-        run(
-            *(
-                backward(r, r.model(x).square().mean())
-                for r, x in zip(learners, batches, strict=True)
-            )
-        )
-        for replica in learners:
-            replica.optimizer.step()
-            replica.optimizer.zero_grad()
+        pairs = zip(learners, batches, strict=True)
+        backwards(learners, [r.model(x).square().mean() for r, x in pairs])
+        step(learners)
         for replica in learners[1:]:
             assert torch.equal(replica.learner.params, learners[0].learner.params)
 
@@ -78,10 +87,8 @@ def test_sc4_two_quadratics() -> None:
     for _ in range(60):
         x, y = (r.model.x for r in learners)
         losses = (x.square().sum() / 2, 3 * (y - 1).square().sum() / 2)
-        run(*(backward(r, f) for r, f in zip(learners, losses, strict=True)))
-        for replica in learners:
-            replica.optimizer.step()
-            replica.optimizer.zero_grad()
+        backwards(learners, losses)
+        step(learners)
         trace.append(learners[0].x[0])
     assert trace[:3] == pytest.approx([0.15, 0.27, 0.366], rel=1e-12)
     assert trace[-1] == pytest.approx(0.75, abs=1e-5)
@@ -93,12 +100,9 @@ def test_r2_uneven_batches_give_the_gradient_of_the_whole_batch() -> None:
     whole = Net().double()
     x = torch.randn(7, 3, generator=torch.Generator().manual_seed(0)).double()
     parts = x.split([4, 1, 2])
-    run(
-        *(
-            backward(r, r.model(part).square().mean(), len(part))
-            for r, part in zip(learners, parts, strict=True)
-        )
-    )
+    pairs = zip(learners, parts, strict=True)
+    losses = [r.model(part).square().mean() for r, part in pairs]
+    backwards(learners, losses, map(len, parts))
     whole(x).square().mean().backward()
     expected = torch.cat(
         [p.grad.flatten() for p in whole.parameters() if p.grad is not None]
@@ -112,12 +116,8 @@ def test_accumulated_gradients_are_the_sum(samples: tuple[int, int]) -> None:
     learners = replicas(2, partial(SGD, lr=0.1), lambda: Point([0.0, 0.0]))
     slopes = torch.tensor([[1.0, 2.0], [3.0, 5.0], [7.0, 11.0]], dtype=torch.float64)
     for slope in slopes:
-        run(
-            *(
-                backward(r, (r.model.x * slope * (1 + r.learner.rank)).sum(), n)
-                for r, n in zip(learners, samples, strict=True)
-            )
-        )
+        losses = [(r.model.x * slope * n).sum() for n, r in enumerate(learners, 1)]
+        backwards(learners, losses, samples)
     weight = (samples[0] + 2 * samples[1]) / sum(samples)
     for replica in learners:
         torch.testing.assert_close(
@@ -128,19 +128,14 @@ def test_accumulated_gradients_are_the_sum(samples: tuple[int, int]) -> None:
 @pytest.mark.parametrize("set_to_none", [True, False])
 def test_a_parameter_used_by_one_learner_is_stepped_by_all(set_to_none: bool) -> None:
     learners = replicas(2, partial(Adam, lr=0.01), Net)
-    for step in range(4):
-        x = torch.full((2, 3), 0.5 + step)
-        run(
-            *(
-                backward(r, r.model(x, rare=r.learner.rank == 1 and step > 0).sum())
-                for r in learners
-            )
-        )
-        if step == 0:
+    for number in range(4):
+        x = torch.full((2, 3), 0.5 + number)
+        uses = [False, number > 0]
+        pairs = zip(learners, uses, strict=True)
+        backwards(learners, [r.model(x, rare=rare).sum() for r, rare in pairs])
+        if number == 0:
             assert all(r.model.rare.weight.grad is None for r in learners)
-        for replica in learners:
-            replica.optimizer.step()
-            replica.optimizer.zero_grad(set_to_none=set_to_none)
+        step(learners, set_to_none)
         a, b = (r.learner.params for r in learners)
         assert torch.equal(a, b)
     steps = learners[0].optimizer.state[learners[0].model.rare.weight]["step"]
@@ -149,13 +144,8 @@ def test_a_parameter_used_by_one_learner_is_stepped_by_all(set_to_none: bool) ->
 
 def test_nan_on_one_learner_makes_all_skip() -> None:
     learners = replicas(2, partial(SGD, lr=0.1), lambda: Point([1.0]))
-    factors = (float("nan"), 1.0)
-    run(
-        *(
-            backward(r, (r.model.x * f).sum())
-            for r, f in zip(learners, factors, strict=True)
-        )
-    )
+    first, second = (r.model.x.sum() for r in learners)
+    backwards(learners, [first * float("nan"), second])
     for replica in learners:
         norm = nn.utils.clip_grad_norm_(replica.model.parameters(), 1.0)
         assert not norm.isfinite()
@@ -163,12 +153,8 @@ def test_nan_on_one_learner_makes_all_skip() -> None:
 
 def test_clipping_sees_the_mean_gradient() -> None:
     learners = replicas(2, partial(SGD, lr=1.0), lambda: Point([0.0]))
-    run(
-        *(
-            backward(r, (r.model.x * f).sum())
-            for r, f in zip(learners, (6.0, 2.0), strict=True)
-        )
-    )
+    first, second = (r.model.x.sum() for r in learners)
+    backwards(learners, [6 * first, 2 * second])
     for replica in learners:
         norm = nn.utils.clip_grad_norm_(replica.model.parameters(), 1.0)
         assert norm.item() == pytest.approx(4.0)

@@ -358,15 +358,6 @@ def test_neighbours_hear_of_unequal_steps_on_both_sides(
         assert words in str(virtual.error)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_who_has_ended_is_met_in_the_mixing_of_those_who_have_not(seed: int) -> None:
-    """Its neighbours change from mixing to mixing."""
-    options = {"topology": "randomized_ring", "seed": seed}
-    simulation = training("dpsgd", 12, **options)
-    with pytest.raises(UnequalStepsError):
-        simulation.epoch([2] + [4] * 11)
-
-
 # Cost
 
 

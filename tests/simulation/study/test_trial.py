@@ -20,7 +20,7 @@ from espnet_distopt.simulation import (
 from espnet_distopt.simulation.study.outcome import SimulatedMethod
 from espnet_distopt.simulation.study.problem import Quadratic
 from espnet_distopt.simulation.study.trial import Trial, evaluate, shares
-from tests.virtual import place, points, towards_rank, x
+from tests.virtual import place, points, started, towards_rank, x
 
 # The quadratic
 
@@ -204,8 +204,7 @@ def test_evaluating_does_not_disturb(name: str) -> None:
                 model, optimizer, gradient, name, rank, 4, **options
             )
             learners.append(learner)
-        simulation = Simulation(learners)
-        simulation.start()
+        simulation = started(learners)
         for _ in range(2):
             simulation.epoch(3)
             if look:
