@@ -6,6 +6,7 @@
 # files system_ctc.sh and feats_raw.sh have the same functions, and describe them.
 
 task=hybrid
+train_program=espnet_distopt.recipes.commands.hybrid_train
 lang=data/lang
 
 use_system() {
@@ -108,7 +109,7 @@ statistics() {
 training() {
     # shellcheck disable=SC2206  # The variable train_args is a list of options.
     train=(
-        -m espnet_distopt.recipes.commands.hybrid_train
+        -m "$train_program"
         "${options[@]}" --config "$train_config" --output_dir "$exp" --resume true
         --ngpu "$ngpu" --use_preprocessor false --normalize none
         --token_list "$token_list" $train_args

@@ -108,7 +108,7 @@ CASES: dict[str, tuple[Callable[[bool], None], str, str]] = {
     ),
     "equal": (lambda odd: begin(Net()), "", ""),
 }
-"""What each learner begins, and what is said on learners 0 and 1, and on the odd one."""
+"""What each learner begins, and what is said on learners 0 and 1, and on an odd one."""
 
 
 def refusals() -> list[str]:

@@ -97,7 +97,9 @@ def test_launch(recipe: Recipe) -> None:
 def test_learners_that_share_a_gpu(recipe: Recipe, given: str, backend: str) -> None:
     options = ["--ngpu", "1", "--share_gpu", "true", "--nlearners", "3"]
     recipe.asr(*options, "--train_args", given)
-    assert recipe.call("check")[-2:] == ["--gpus", "--share_gpu"]
+    program = "espnet_distopt.bin.asr_train"
+    checks = [*["--gpus", "--share_gpu", "--train_program", program], "--train_args"]
+    assert recipe.call("check")[-6:] == [*checks, given]
     [training] = [call for call in recipe.calls() if "--resume" in call]
     assert training[1].endswith("launch")
     assert training[2:7] == ["--nproc", "3", "--restarts", "3", "--share-gpu"]

@@ -1,14 +1,15 @@
 """Check early what a recipe needs late: options, a model, GPUs, a test set's halves."""
 
 import argparse
+import importlib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from espnet_distopt.algorithms import check_options
 from espnet_distopt.bin.python import named_algorithm
-from espnet_distopt.errors import InputError, one_line_errors
+from espnet_distopt.errors import InputError, did_you_mean, one_line_errors
 from espnet_distopt.espnet.training.options import (
     check_gpus,
     gpus_needed,
@@ -39,6 +40,8 @@ def get_parser() -> argparse.ArgumentParser:
     add("--gpus", action="store_true", help="learners need a GPU each on this machine")
     add("--share_gpu", action="store_true", help="with --gpus: all share the first one")
     add("--model", help="model that the training must write, as valid.loss.ave.pth")
+    add("--train_program", help="module of the training that --train_args is for")
+    add("--train_args", default="", help="options of the training, in one word")
     add(
         "--text", type=Path, help="Kaldi `text` file of a test set, to check its halves"
     )
@@ -62,13 +65,39 @@ def main(cmd: Sequence[str] | None = None) -> None:
         number = 0 if args.share_gpu else own.get("local_rank")
         check_gpus(gpus_needed(args.nlearners, number))
     name = named_algorithm({"distopt": args.distopt}, own, shared)
-    if name is None:
-        return
+    if name is not None:
+        _check_algorithm(name, args.nlearners, own, shared)
+    if args.train_program is not None:
+        _check_train_args(args.train_program, args.train_args.split())
+
+
+def _check_algorithm(
+    name: str, learners: int, own: Mapping[str, Any], shared: Mapping[str, Any]
+) -> None:
     # A training merges the two files in the same order.
     # Nobody knows yet how many steps an epoch has.
     confs = [option_lines(config, "distopt_conf") for config in (shared, own)]
     conf = in_steps({**confs[0], **confs[1]}, lambda: 1)
-    check_options(name, conf, args.nlearners)
+    check_options(name, conf, learners)
+
+
+def _check_train_args(program: str, words: Sequence[str]) -> None:
+    """Raise InputError for options that the training would refuse, hours later.
+
+    Args:
+        program: the training's module. It imports ESPnet, which takes seconds.
+        words: its options.
+    """
+    parser: argparse.ArgumentParser = importlib.import_module(program).get_parser()
+
+    def refuse(message: str) -> NoReturn:
+        unknown = re.match(r"unrecognized arguments: (--\S+)", message)
+        known = (name for action in parser._actions for name in action.option_strings)
+        nearest = did_you_mean(unknown[1], known) if unknown else ""
+        raise InputError(f"--train_args: {message}{nearest}")
+
+    parser.error = refuse  # type: ignore[method-assign]
+    parser.parse_args(words)
 
 
 def _check_model(model: str, config: Mapping[str, Any]) -> None:

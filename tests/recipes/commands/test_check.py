@@ -51,3 +51,30 @@ def test_a_model_that_the_training_would_not_write(
         main(["--config", str(own), "--model", good])
     own.write_text("max_epoch: 3\n")
     main(["--config", str(own), "--model", "valid.acc.ave.pth"])
+
+
+@pytest.mark.parametrize("program", ["bin.asr_train", "recipes.commands.hybrid_train"])
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            "--max_epochs 3",
+            "unrecognized arguments: --max_epochs 3; did you mean",
+        ),
+        ("--max_epoch x", "argument --max_epoch: invalid int value: 'x'"),
+        ("--optim foo", "argument --optim: invalid choice: 'foo'"),
+        ("--max_epoch 3 --optim_conf lr=0.1", ""),
+    ],
+)
+def test_options_of_the_training(
+    capsys: pytest.CaptureFixture[str], program: str, given: str, said: str
+) -> None:
+    module = f"espnet_distopt.{program}"
+    words = ["--train_program", module, "--train_args", given]
+    if not said:
+        return main(words)
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    assert end.value.code == 2
+    [*_, line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: --train_args: {said}")
