@@ -279,6 +279,18 @@ def test_decays_are_those_of_each_group() -> None:
     assert moment_decays(SGD(layers().parameters(), lr=1.0)) == {}
 
 
+def test_parameters_without_state_get_zeros() -> None:
+    model = layers()
+    learner = Learner(model, Adam(model.parameters()))
+    moments = Moments(learner)
+    moments.adopt()
+    moments.flat["exp_avg"].fill_(5)
+    learner.optimizer.state.clear()
+    moments.adopt()
+    assert (moments.flat["exp_avg"] == 0).all()
+    assert moments.steps() == [0.0] * 4
+
+
 @pytest.mark.parametrize("kind", [Adam, AdamW])
 @pytest.mark.parametrize(
     "how", [{"foreach": True}, {"foreach": False}, {"fused": True}]
