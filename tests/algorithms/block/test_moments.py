@@ -10,8 +10,9 @@ import torch
 from torch import nn
 from torch.optim import SGD, Adam, AdamW
 
-from espnet_distopt.algorithms.block.moments import moment_decays
+from espnet_distopt.algorithms.block.moments import Moments, moment_decays
 from espnet_distopt.core.effects import Program
+from espnet_distopt.core.learner import Learner
 from espnet_distopt.errors import InputError
 from espnet_distopt.session import Session
 from tests.replicas import Replica, end, filter_of, run, several
