@@ -91,7 +91,7 @@ CASES: dict[str, tuple[Callable[[bool], None], str, str]] = {
         "option 'period' is 4, and not",
     ),
     "optimizers": (
-        lambda odd: optimized(lambda m: (Adam if odd else SGD)(m.parameters(), lr=0.1)),
+        lambda odd: optimized(lambda m: (SGD, Adam)[odd](m.parameters(), lr=0.1)),
         "the optimizer is SGD, and not",
         "the optimizer is Adam, and not",
     ),
@@ -108,7 +108,7 @@ CASES: dict[str, tuple[Callable[[bool], None], str, str]] = {
     ),
     "equal": (lambda odd: begin(Net()), "", ""),
 }
-"""What each learner begins, and what is said on learners 0 and 1, and on an odd one."""
+"""What each learner begins, and what learners 0 and 1 are told, and the odd one."""
 
 
 def refusals() -> list[str]:

@@ -10,8 +10,9 @@ import torch
 from torch import nn
 from torch.optim import SGD, Adam, AdamW
 
-from espnet_distopt.algorithms.block.moments import moment_decays
+from espnet_distopt.algorithms.block.moments import Moments, moment_decays
 from espnet_distopt.core.effects import Program
+from espnet_distopt.core.learner import Learner
 from espnet_distopt.errors import InputError
 from espnet_distopt.session import Session
 from tests.replicas import Replica, end, filter_of, run, several
@@ -279,6 +280,18 @@ def test_decays_are_those_of_each_group() -> None:
         "momentum_buffer": [0.5, 0.0]
     }
     assert moment_decays(SGD(layers().parameters(), lr=1.0)) == {}
+
+
+def test_parameters_without_state_get_zeros() -> None:
+    model = layers()
+    learner = Learner(model, Adam(model.parameters()))
+    moments = Moments(learner)
+    moments.adopt()
+    moments.flat["exp_avg"].fill_(5)
+    learner.optimizer.state.clear()
+    moments.adopt()
+    assert (moments.flat["exp_avg"] == 0).all()
+    assert moments.steps() == [0.0] * 4
 
 
 @pytest.mark.parametrize("kind", [Adam, AdamW])

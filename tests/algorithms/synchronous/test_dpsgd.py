@@ -479,6 +479,13 @@ def test_who_never_meets_whom_has_ended_still_hears_of_it(
         simulation.epoch(steps)
 
 
+@pytest.mark.parametrize("steps", [[2, 3, 2, 3], [2, 2, 2, 2, 3, 3, 3, 3]])
+def test_pairs_that_end_together_do_not_hide_unequal_steps(steps: list[int]) -> None:
+    """The next round's pairs have ended both, or neither has."""
+    with pytest.raises(UnequalStepsError):
+        training("dpsgd", len(steps), topology="alternating", per_node=1).epoch(steps)
+
+
 @pytest.mark.parametrize(("size", "options"), CHANGING)
 def test_nobody_passes_the_next_stop(size: int, options: dict[str, Any]) -> None:
     """However long a step of one learner takes, the others cannot run ahead."""
