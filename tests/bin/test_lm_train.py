@@ -1,24 +1,13 @@
 """A language model is trained as safely as a recognizer."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from espnet_distopt.bin.lm_train import main
 from espnet_distopt.espnet.training.checkpoints import checkpoint_epoch
-from espnet_distopt.espnet.training.one_run import LOCK
 from espnet_distopt.files.tensors import is_whole
 from tests.espnet.toy import lm_arguments, write_toy_text
-
-HOLDER = """
-import fcntl, sys
-file = open(sys.argv[1], "w")
-fcntl.lockf(file, fcntl.LOCK_EX)
-print("held", flush=True)
-sys.stdin.read()
-"""
 
 
 def test_a_kill_while_the_checkpoint_is_written_costs_one_epoch(
@@ -44,22 +33,3 @@ def test_a_kill_before_the_model_is_written_costs_nothing(tmp_path: Path) -> Non
     model.write_bytes(model.read_bytes()[:-30])
     main(lm_arguments(tmp_path, "--max_epoch", "2"))
     assert is_whole(model)
-
-
-def test_two_runs_do_not_train_in_one_directory(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_toy_text(tmp_path)
-    lock = tmp_path / "lm" / LOCK
-    lock.parent.mkdir()
-    command, pipe = [sys.executable, "-c", HOLDER, lock], subprocess.PIPE
-    with subprocess.Popen(command, text=True, stdin=pipe, stdout=pipe) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
-        with pytest.raises(SystemExit) as end:
-            main(lm_arguments(tmp_path))
-        holder.communicate()
-    assert end.value.code == 2
-    refused = capsys.readouterr().err.splitlines()[-1]
-    assert refused.startswith(f"error: {lock.parent}: another run trains there")
-    assert list(lock.parent.iterdir()) == [lock]

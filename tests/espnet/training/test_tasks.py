@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from espnet2.tasks.enh import EnhancementTask
 from espnet2.tasks.lid import LIDTask
-from espnet2.tasks.lm import LMTask
 from espnet2.tasks.spk import SpeakerTask
 from espnet2.tasks.st import STTask
 
@@ -41,10 +40,6 @@ def test_the_tasks_of_espnet_by_name() -> None:
     with pytest.raises(InputError, match=r"no task tss: expected asr, .*, uasr"):
         tasks.task("tss")
     assert not hasattr(tasks, "tss")
-
-
-def test_a_task_with_the_common_trainer_is_taken() -> None:
-    assert issubclass(distopt_task(LMTask, "Taken", __name__), LMTask)
 
 
 def test_two_learners_translate(data: Path, tmp_path: Path) -> None:
