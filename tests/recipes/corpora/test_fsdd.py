@@ -244,7 +244,7 @@ def test_bad_copy(damage: Damage, message: str, copy: Path, tmp_path: Path) -> N
 
 def test_all_sets_are_replaced_or_none(corpus: Path, tmp_path: Path) -> None:
     prepare(corpus, tmp_path, sets=SETS[:1])
-    before = contents(tmp_path)
+    before = contents(tmp_path / "train")
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev" / "thesis").touch()
     with pytest.raises(InputError, match="dev is not empty"):
