@@ -15,7 +15,6 @@ VERSIONS: dict[str, int] = {
     "local_sgd moments average": 2,  # The noise of averaged moments is that of a mean.
     "slowmo": 3,  # A block is divided by the mean of the rates of its own steps.
     "warmup None": 2,  # Block momentum sets in by itself; it was there at once.
-    "bits 2": 2,  # What was sent of the padding of a chunk is forgotten.
 }
 """The name of an algorithm, an option with its value, or both -> its number, from 1."""
 

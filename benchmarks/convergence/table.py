@@ -314,21 +314,17 @@ def with_blstm(problem: str) -> Claim:
 # Fewer bytes
 
 
-def sending(
-    learners: int, period: int, keep: float = 1, bits: int = 8
-) -> tuple[str, Training]:
+def sending(learners: int, period: int, keep: float = 1) -> tuple[str, Training]:
     """Return Local SGD that sends compressed averages, and its name.
 
     DDP's ring all-reduce sends 8 (N - 1) / N bytes for each parameter in every step.
     Each learner sends what it keeps to all others.
     """
     options: dict[str, Any] = {"period": period} | ({"keep": keep} if keep < 1 else {})
-    options |= {"bits": bits} if bits != 8 else {}
     cell = of(of(ADAM, learners=learners, steps=2000), "local_sgd", **options)
-    sent = (learners - 1) * bytes_of_chunk(keep, bits) / CHUNK if keep < 1 else 0
+    sent = (learners - 1) * bytes_of_chunk(keep) / CHUNK if keep < 1 else 0
     fewer = 8 * (learners - 1) / learners * period / sent if keep < 1 else period
     what = f"keep {keep:g}" if keep < 1 else "full precision"
-    what += f", {bits} bits" if bits != 8 else ""
     return f"local_sgd, period {period}, {what}: {fewer:.0f} times fewer bytes", cell
 
 
@@ -347,10 +343,9 @@ def fewer_bytes(
 ) -> Claim:
     """Return the claim that compressed averages cost no loss."""
     cell = sends[1]
-    bits = f" in {dict(cell.options)['bits']} bits" if "2 bits" in sends[0] else ""
     return Claim(
         text=f"With {cell.learners} learners, Local SGD that sends {times} times fewer "
-        f"bytes than DDP, by compressed averages{bits}, is not more than 1 % worse "
+        "bytes than DDP, by compressed averages, is not more than 1 % worse "
         "than all-reduce.",
         source=COMPRESSION,
         setting=f"{ADAM_CLIPPED} Bytes are those of a large model. {note}",
@@ -641,22 +636,6 @@ CLAIMS: dict[str, Claim] = {
         100,
         range(10, 18),
         "There were 5 seeds at first, and 3 more because these did not decide.",
-    ),
-    "fewer_bytes_16_2_bits": fewer_bytes(
-        sending(16, 8, 0.0195, bits=2),
-        100,
-        range(10, 15),
-        "The row for contrast asks what two bits change at equal bytes.",
-        ask(*sending(16, 8, 0.0195, bits=2), *sending(16, 8, 0.0157), 1, counts=False),
-    ),
-    "fewer_bytes_2_bits": fewer_bytes(
-        sending(4, 8, 0.1133, bits=2),
-        100,
-        range(10, 20),
-        "The rows for contrast ask what two bits change at equal bytes, and how far "
-        "they go.",
-        ask(*sending(4, 8, 0.1133, bits=2), *sending(4, 8, 0.074), 1, counts=False),
-        against_ddp(sending(4, 8, 0.02, bits=2), counts=False),
     ),
     "fewer_bytes_300": fewer_bytes(
         sending(4, 8, 0.02),

@@ -109,7 +109,7 @@ class Fragment:
             self._moments = BlockMoments(rule.moments, part, ranks, changes_of)
         self._compressed = None
         if config.compresses and several:
-            self._compressed = CompressedAverage(part, config.keep, config.bits)
+            self._compressed = CompressedAverage(part, config.keep)
         keeps_start = rounds or self._compressed is not None
         self.filter = BlockFilter(rule, part, keeps_start)
         self.steps = 0

@@ -85,7 +85,6 @@ class BlockConfig:
         keep: the share of the parameters whose changes are sent at the end of a block,
             the largest ones; what is not sent is remembered, see `compression`. 1
             averages all parameters in full precision.
-        bits: the bits of a change that is sent with `keep`, 8 or 2.
 
     Raises:
         InputError: a number is out of range, or options exclude each other.
@@ -97,7 +96,6 @@ class BlockConfig:
     per_node: int = 1
     exchange: Literal["float32", "bfloat16"] = "float32"
     keep: float = 1.0
-    bits: Literal[8, 2] = 8
 
     def __post_init__(self) -> None:
         if self.period < 1:
@@ -119,11 +117,6 @@ class BlockConfig:
         rule = self.rule(workers=1)  # A BlockRule checks its own numbers.
         if self.compresses:
             self._check_keep(rule)
-        elif self.bits != 8:
-            raise InputError(
-                f"bits: {self.bits} needs keep below 1, because it is the changes sent "
-                "with keep that have so many bits"
-            )
 
     @property
     def compresses(self) -> bool:
@@ -140,8 +133,8 @@ class BlockConfig:
             )
         if self.exchange != "float32":
             raise InputError(
-                f"keep: {self.keep} sends changes in {self.bits} bits: it needs "
-                f"exchange: float32, not {self.exchange}"
+                f"keep: {self.keep} sends changes in 8 bits: it needs exchange: "
+                f"float32, not {self.exchange}"
             )
         if rule.moments not in ("local", "reset"):
             raise InputError(

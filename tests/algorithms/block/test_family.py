@@ -35,7 +35,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"fragments": 3, "delay": 1},
     {"fragments": 3, "delay": 1, "exchange": "bfloat16"},
     {"keep": 0.02},
-    {"keep": 0.5, "bits": 2, "fragments": 2},
+    {"keep": 0.5, "fragments": 2},
     {"per_node": 2, "delay": 1},
 ]
 """With half of a chunk sent, the padding of the last one is among the largest."""
