@@ -8,23 +8,38 @@ the end of an epoch.
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import torch
 from torch import nn
 
 from espnet_distopt.algorithms.lifecycle import Lifecycle
 from espnet_distopt.core.changes import Changes
-from espnet_distopt.core.driver import Stateful
+from espnet_distopt.core.driver import Driver, Stateful
 from espnet_distopt.core.effects import Broadcast, only
+from espnet_distopt.core.learner import Learner
+from espnet_distopt.core.membership import Members
 from espnet_distopt.distributed.state_transfer import check_sendable
 from espnet_distopt.distributed.stop_signals import Stopped
 from espnet_distopt.errors import InputError, in_words
 from espnet_distopt.files.random_state import random_state, set_random_state
 from espnet_distopt.files.saves import Parts, Save, Saves
 
-if TYPE_CHECKING:
-    from espnet_distopt.session.session import Session
+
+class Resumable(Protocol):
+    """What goes on: a `Session`, whose methods these are."""
+
+    name: str
+    learner: Learner
+    driver: Driver
+
+    @property
+    def is_leader(self) -> bool: ...  # noqa: D102
+    def barrier(self) -> Members: ...  # noqa: D102
+    def mean(self, value: float) -> float: ...  # noqa: D102
+    def restart_from_model(self) -> None: ...  # noqa: D102
+    def state_dict(self) -> dict[str, Any]: ...  # noqa: D102
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...  # noqa: D102
 
 
 class Resumption:
@@ -47,7 +62,7 @@ class Resumption:
 
     def __init__(
         self,
-        session: "Session",
+        session: Resumable,
         model: nn.Module,
         lifecycle: Lifecycle,
         changes: Changes,
