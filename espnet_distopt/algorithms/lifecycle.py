@@ -186,7 +186,6 @@ class Joining:
         carries: what the training loop keeps beside the session; None if nothing.
 
     Attributes:
-        carries: the same.
         carried: what a member has kept so, if this learner has taken its state over.
     """
 

@@ -64,19 +64,21 @@ def load_plugins(taken: frozenset[str]) -> Plugins:
     A package that does not load must not keep others from training, so a failure is
     logged, and whoever asks for the algorithm by its name is told the reason.
     """
-    plugins = Plugins()
-    for point in sorted(entry_points(group=GROUP), key=_order):
+    plugins, log = Plugins(), logging.getLogger(__name__)
+    # By package, so that all learners take the same one of two equal names.
+    for point in sorted(entry_points(group=GROUP), key=lambda p: (_package(p), p.name)):
         name = point.name
+        where = f"algorithm '{name}' of package {_package(point)} ({point.value})"
         if name in taken or name in plugins.loaded or name in plugins.failed:
-            _log(f"{_where(point)} is refused: the name is taken")
+            log.warning(f"{where} is refused: the name is taken")
             continue
         try:
             plugins.loaded[name] = _load(point)
         # Whatever the package's own code raises, learners of other algorithms go on.
         except Exception as error:
             reason = " ".join(f"{type(error).__name__}: {message(error)}".split())
-            plugins.failed[name] = f"{_where(point)} does not load: {reason}"
-            _log(plugins.failed[name])
+            plugins.failed[name] = f"{where} does not load: {reason}"
+            log.warning(plugins.failed[name])
     return plugins
 
 
@@ -87,18 +89,5 @@ def _load(point: EntryPoint) -> Registration:
     return found
 
 
-def _order(point: EntryPoint) -> tuple[str, str]:
-    """Order by package, so that all learners take the same one of two equal names."""
-    return _package(point), point.name
-
-
-def _where(point: EntryPoint) -> str:
-    return f"algorithm '{point.name}' of package {_package(point)} ({point.value})"
-
-
 def _package(point: EntryPoint) -> str:
     return point.dist.name if point.dist is not None else "?"
-
-
-def _log(message: str) -> None:
-    logging.getLogger(__name__).warning(message)

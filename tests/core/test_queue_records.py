@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -129,12 +130,18 @@ def shares(groups: int, items: int) -> list[Runs]:
     return [(run,) if run else () for run in runs]
 
 
-def team(groups: int, items: int, repeats: bool = False) -> list[Group]:
-    store, left = HashStore(), shares(groups, items)
-    found = [Group(store, g, left, repeats=repeats) for g in range(groups)]
+def opened(
+    stores: Sequence[Any], left: list[Runs], started: int = 0, **more: Any
+) -> list[Group]:
+    """Groups that have begun with what is left for each."""
+    found = [Group(store, g, left, **more) for g, store in enumerate(stores)]
     for group, runs in zip(found, left, strict=True):
-        group.open(runs)
+        group.open(runs, started)
     return found
+
+
+def team(groups: int, items: int, repeats: bool = False) -> list[Group]:
+    return opened([HashStore()] * groups, shares(groups, items), repeats=repeats)
 
 
 def replacement(of: Group, other: Group) -> Group:
@@ -190,9 +197,8 @@ def test_stopped_and_resumed_every_item_is_dealt_once(
     assert waiting == items - trained(*first).total()
     left = [from_lists(to_lists(runs)) for runs in first[-1].records.left({})]
     store = HashStore()
-    again = [Group(store, g, left) for g in range(groups)]
-    for old, new, runs in zip(first, again, left, strict=True):
-        new.open(runs, items - waiting)
+    again = opened([store] * groups, left, items - waiting)
+    for old, new in zip(first, again, strict=True):
         assert new.held[: len(old.held)] == old.held[: len(new.held)]
     run(again, order)
     assert trained(*first, *again) == Counter(range(items))
@@ -259,11 +265,8 @@ class Early:
 @pytest.mark.parametrize(("groups", "items"), [(12, 48), (16, 160), (40, 81)])
 def test_all_read_the_records_before_any_takes(groups: int, items: int) -> None:
     store, left = HashStore(), shares(groups, items)
-    stores = [Early(store) for _ in range(groups)]
-    found = [Group(early, group, left) for group, early in enumerate(stores)]
-    for group, runs in zip(found, left, strict=True):
-        group.open(runs)
-    slow, *fast = found
+    stores = [Early(store) for _ in left]
+    slow, *fast = found = opened(stores, left)
     slow.step()
     going = list(fast)
     while going:
@@ -276,11 +279,9 @@ def test_all_read_the_records_before_any_takes(groups: int, items: int) -> None:
 
 
 def test_of_two_that_take_at_the_same_moment_one_gets_the_items() -> None:
-    store, left = HashStore(), shares(3, 3)
+    store = HashStore()
     stores = [Early(store) for _ in range(3)]
-    dead, one, other = (Group(early, g, left) for g, early in enumerate(stores))
-    for group, runs in zip((dead, one, other), left, strict=True):
-        group.open(runs)
+    _, one, other = opened(stores, shares(3, 3))
     for group, early in zip((one, other), stores[1:], strict=True):
         group.dead = {0: 0}
         assert group.step()
@@ -443,10 +444,7 @@ def test_a_save_names_what_a_dead_group_had_taken(repeats: bool) -> None:
     waiting = first[0].records.read()
     left = first[0].records.left(dead)
     assert sum(map(count, left)) == waiting + repeats
-    store = HashStore()
-    again = [Group(store, g, left) for g in range(3)]
-    for group, runs in zip(again, left, strict=True):
-        group.open(runs)
+    again = opened([HashStore()] * 3, left)
     rest(*again)
     twice = first[1].trained[-1:] if repeats else []
     assert trained(*first, *again) == Counter([*range(24), *twice])
