@@ -29,6 +29,7 @@ from tests.espnet.training.learners import Injection
 from tests.espnet.training.test_stop import SignalAt
 from tests.recipes.hmm.toy import read_alignments
 from tests.recipes.models.hybrid.toy import STATES, arguments, write_toy_frames
+from tests.refusal import Refused
 
 
 @pytest.fixture(scope="module")
@@ -133,15 +134,15 @@ def test_a_network_keeps_to_its_labels(tmp_path: Path) -> None:
 
 
 def test_labels_of_other_states_are_refused(
-    root: Path, trained: Path, tmp_path: Path
+    root: Path, trained: Path, tmp_path: Path, refused: Refused
 ) -> None:
     """A lexicon with a renamed phone has as many states, in another order."""
     other, ali = tmp_path / "states.txt", tmp_path / "ali"
     write_states(other, PhoneStates(("SIL", "b")))
     cmd = arguments(root, tmp_path / "exp", "--token_list", str(other))
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError) as caught:
         DistoptHybridTask.main(cmd=cmd)
-    assert str(refused.value).startswith(
+    assert str(caught.value).startswith(
         f"{other}: its states are not those of {root}/train/states.txt: label the data"
     )
     assert [path.name for path in (tmp_path / "exp").iterdir()] == ["run.lock"]
