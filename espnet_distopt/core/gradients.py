@@ -18,8 +18,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from espnet_distopt.core.buckets import Bucket
-from espnet_distopt.core.layout import Slot
+from espnet_distopt.core.layout import Bucket, Slot
 from espnet_distopt.errors import InputError
 
 

@@ -1,10 +1,11 @@
-"""The layout of one flat buffer: the place of each trainable parameter.
+"""The layout of one flat buffer: the place of each trainable parameter, and buckets.
 
 Parameters lie side by side in the order of the optimizer, group by group. Parameters
-that share memory are refused, because in the flat buffer each would get its own.
+that share memory are refused, because in the flat buffer each would get its own. Of the
+gradients, which lie alike, buckets are the parts in which a backward pass finds them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -107,3 +108,46 @@ def _check_memory(model: nn.Module, parameters: Mapping[str, nn.Parameter]) -> N
             f"'{first}' and '{second}' share memory and are not the same parameter: "
             "tie the modules' attribute instead (b.weight = a.weight), or clone one"
         )
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Neighbouring parameters whose gradients travel together.
+
+    Attributes:
+        parameters: the numbers of the parameters.
+        start: the first element of the bucket in `Learner.gradient_buffer`.
+        stop: the element behind the last one.
+    """
+
+    parameters: range
+    start: int
+    stop: int
+
+    def of(self, buffer: Tensor) -> Tensor:
+        """Return the bucket's part of the buffer."""
+        return buffer[self.start : self.stop]
+
+
+def cut(slots: Sequence[Slot], room: int, first: float, other: float) -> list[Bucket]:
+    """Return the buckets of all parameters, from the last parameter to the first.
+
+    The last bucket has the elements before the gradients, too. A parameter is never
+    divided.
+
+    Args:
+        slots: the places of the parameters among the gradients.
+        room: the number of elements before the gradients.
+        first: the number of elements at which the first bucket is full.
+        other: the number of elements at which any other one is.
+    """
+    buckets: list[Bucket] = []
+    end = len(slots)
+    for begin in reversed(range(len(slots))):
+        length = slots[end - 1].stop - slots[begin].start
+        if begin > 0 and length < (other if buckets else first):
+            continue
+        start = room + slots[begin].start if begin > 0 else 0
+        buckets.append(Bucket(range(begin, end), start, room + slots[end - 1].stop))
+        end = begin
+    return buckets

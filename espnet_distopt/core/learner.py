@@ -14,9 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from espnet_distopt.core.buckets import Bucket, cut
 from espnet_distopt.core.gradients import BackwardWatch, give
-from espnet_distopt.core.layout import Slot, lay_out
+from espnet_distopt.core.layout import Bucket, Slot, cut, lay_out
 from espnet_distopt.core.membership import Members
 from espnet_distopt.core.memory import own_storage
 from espnet_distopt.core.recurrent import give_back, keep_storage
