@@ -151,9 +151,9 @@ renew_ngram() {
 }
 
 # Unknown options of the training are refused before hours of preparation.
-given=()
+unchecked=()
 [ -z "$train_args" ] || ! chosen 11 ||
-    given=(--train_program "$train_program" --train_args "$train_args")
+    unchecked=(--train_program "$train_program" --train_args "$train_args")
 # If this run trains and decodes, the training must write the model that decodes.
 written=()
 { ! chosen 11 || ! chosen 12 || [[ $train_args == *best_model_criterion* ]]; } ||
@@ -169,8 +169,8 @@ gpus=()
 for algorithm in $distopt; do
     experiment "$algorithm"
     run "$python" -m espnet_distopt check --config "$train_config" "${options[@]}" \
-        --nlearners "$learners" "${written[@]}" "${gpus[@]}" "${given[@]}"
-    given=()
+        --nlearners "$learners" "${written[@]}" "${gpus[@]}" "${unchecked[@]}"
+    unchecked=()
 done
 
 if [ "$submit_all" = true ]; then

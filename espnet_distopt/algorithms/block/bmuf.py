@@ -43,7 +43,7 @@ moments; with m learners a node 2n(m-1)/m more in every step. `exchange: bfloat1
 half the bytes of a block, and with `keep` learners send their largest changes only, see
 `compression`.
 Memory: 2P elements, or none without momentum and block learning rate; 2P more when
-Adam's moments are extrapolated.
+Adam's moments are extrapolated, and P for a second moment that is corrected.
 
 The training survives the death of any learner: the others repeat the average at the end
 of the block among themselves, see `Bmuf.change_members`.

@@ -144,7 +144,7 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize(("algorithm", "each_own"), [("bmuf_adam", 0), ("dpsgd", 2)])
+@pytest.mark.parametrize(("algorithm", "each_own"), [("bmuf_adam", 1), ("dpsgd", 2)])
 def test_four_learners_save_little_more_than_one(
     algorithm: str, each_own: int, data: Path, tmp_path: Path
 ) -> None:
