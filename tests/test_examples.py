@@ -50,7 +50,7 @@ def test_a_run_goes_on_where_it_has_ended(tmp_path: Path) -> None:
         assert sum(taken) == (128 if epoch == 1 else 64)
     # Both validate one model, and it gets better from run to run.
     assert second[-1][3] == second[-2][3]
-    assert second[-1][3] < second[0][3] < first[0][3]
+    assert max(second[0][3], second[-1][3]) < first[0][3] / 2  # It did not begin anew.
     model = torch.load(tmp_path / "model.pt", weights_only=True)
     assert model["0.weight"].shape == (32, 20)
 

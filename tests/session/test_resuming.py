@@ -231,4 +231,4 @@ def test_what_a_user_can_mend_ends_the_process_in_a_line(
     elif isinstance(error, InputError):
         assert re.fullmatch(rf"{re.escape(__file__)}:\d+: InputError: bad\n", err)
     else:
-        assert err.startswith("Traceback")
+        assert "Traceback" in err

@@ -92,7 +92,7 @@ def _check_train_args(program: str, words: Sequence[str]) -> None:
 
     def refuse(message: str) -> NoReturn:
         unknown = re.match(r"unrecognized arguments: (--\S+)", message)
-        known = (name for action in parser._actions for name in action.option_strings)
+        known = re.findall(r"--\w+", parser.format_help())
         nearest = did_you_mean(unknown[1], known) if unknown else ""
         raise InputError(f"--train_args: {message}{nearest}")
 
