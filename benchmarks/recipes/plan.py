@@ -51,7 +51,9 @@ def defaults() -> list[Cell]:
         cells += _cells(recipe, 4, OTHERS, range(3))
         cells += _cells(recipe, 4, {"d1d_grad": ()}, range(3), lr)
     cells += _cells("mini_ocr", 4, OTHERS, range(3))
-    cells += _cells("mini_swbd", 2, OTHERS, range(3))
+    for learners in (2, 4):
+        cells += _cells("mini_swbd", learners, OTHERS, range(3))
+        cells += _cells("mini_swbd", learners, {"local_sgd": LOCAL}, range(3))
     return cells
 
 
