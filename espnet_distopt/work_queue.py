@@ -47,9 +47,9 @@ class WorkQueue:
 
     All learners construct the queue at the beginning of an epoch and read it to its
     end. A group of learners that step together (a node of `hadpsgd`; all learners of a
-    synchronous algorithm) gets the same items, and each learner trains on its own part
-    of them. Several queues may be open at once, if all learners construct them in the
-    same order.
+    synchronous algorithm) gets the same items, and each learner trains on its `own`
+    part of them. Several queues may be open at once, if all learners construct them in
+    the same order.
 
     A learner may break out of `read` early. The others then take the rest of what it
     holds, but not its first item, if it has not begun with that. It may read on later,
@@ -74,11 +74,13 @@ class WorkQueue:
         >>> data = TensorDataset(torch.ones(8, 3))
         >>> batches = [[0, 1, 2], [3, 4, 5], [6, 7]]  # the same on every learner
         >>> def load(items):
-        ...     return DataLoader(data, batch_sampler=[batches[i] for i in items])
+        ...     own = [batches[i][queue.own] for i in items]
+        ...     return DataLoader(data, batch_sampler=own)
         >>> model = torch.nn.Linear(3, 1)
         >>> optimizer = torch.optim.Adam(model.parameters())
         >>> with Session(model, optimizer, "adpsgd") as session:
-        ...     for (x,) in WorkQueue(session, len(batches)).read(load):
+        ...     queue = WorkQueue(session, len(batches))
+        ...     for (x,) in queue.read(load):
         ...         optimizer.zero_grad()
         ...         model(x).sum().backward()
         ...         optimizer.step()
@@ -94,6 +96,8 @@ class WorkQueue:
             better.
 
     Attributes:
+        own: this learner's part of an item that is a list of samples: every n-th one
+            where n learners step together, and all of them where each steps by itself.
         groups: number of groups of learners that step together.
         items: number of items of the epoch.
         steps: steps of the epoch, if each group makes as many as any other, rounded up.
@@ -113,6 +117,7 @@ class WorkQueue:
             raise InputError(f"a work queue has 0 to {MOST_ITEMS} items, not {items}")
         self._driver, self._rank = session.driver, session.learner.rank
         self._ranks = session.algorithm.lockstep(session.learner)
+        self.own = slice(self._ranks.index(self._rank), None, len(self._ranks))
         self.groups = session.learner.size // len(self._ranks)
         self.items, self.steps = items, -(-items // self.groups)
         left = _left(state or session.begin_queue(self), items, self.groups)

@@ -59,11 +59,14 @@ def train(
     shuffled = torch.randperm(len(data), generator=torch.Generator().manual_seed(epoch))
     batches = shuffled.view(-1, 32).tolist()  # The same on all learners.
 
+    queue = WorkQueue(session, len(batches))
+
     def load(items):  # type: ignore[no-untyped-def]
-        return DataLoader(data, batch_sampler=[batches[item] for item in items])
+        own = [batches[item][queue.own] for item in items]
+        return DataLoader(data, batch_sampler=own)
 
     taken = 0
-    for x, y in WorkQueue(session, len(batches)).read(load):
+    for x, y in queue.read(load):
         time.sleep(0.005 * dist.get_rank())  # This learner's machine is slow.
         optimizer.zero_grad()
         error(model, x, y).backward()

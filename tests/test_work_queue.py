@@ -137,18 +137,23 @@ def test_the_learners_of_a_node_get_the_same_items() -> None:
         assert len(trained[1]) <= 110 // 11 + 1
 
 
-def deal_in_lockstep() -> list[int]:
+def deal_in_lockstep() -> tuple[list[int], list[int]]:
     with session("allreduce") as run:
         trained = []
-        for item in WorkQueue(run, 5).read(identity):
+        queue = WorkQueue(run, 5)
+        for item in queue.read(identity):
             trained.append(item)
             step(run)
         run.finish()
-    return trained
+    return trained, list(range(7))[queue.own]
 
 
-def test_learners_that_step_together_all_get_everything() -> None:
-    assert launch(2, deal_in_lockstep) == [[0, 1, 2, 3, 4]] * 2
+def test_learners_that_step_together_get_all_items_and_a_part_of_each() -> None:
+    all_items = [0, 1, 2, 3, 4]
+    assert launch(2, deal_in_lockstep) == [
+        (all_items, [0, 2, 4, 6]),
+        (all_items, [1, 3, 5]),
+    ]
 
 
 @pytest.mark.parametrize(
