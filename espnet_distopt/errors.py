@@ -8,6 +8,7 @@ traceback, and ends with exit code 2.
 import difflib
 import functools
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -113,7 +114,8 @@ def end_in_a_line(where: str) -> None:
     """Let an InputError or Ctrl-C that ends the process print one line, no traceback.
 
     The line begins with the place in the user's program: the last file and line of the
-    traceback that are not this package's. Other errors are printed as before.
+    traceback that are neither this package's nor Python's or an installed one's, as a
+    context manager's or an optimizer's. Other errors are printed as before.
 
     Args:
         where: Who ends, in words.
@@ -136,7 +138,9 @@ def end_in_a_line(where: str) -> None:
 
 
 def _place(trace: TracebackType | None) -> str:
-    ours = str(Path(__file__).parent)
-    frames = traceback.extract_tb(trace)
-    users = [each for each in frames if not each.filename.startswith(ours)]
-    return f"{users[-1].filename}:{users[-1].lineno}: " if users else ""
+    installed = map(sysconfig.get_path, ("stdlib", "purelib", "platlib"))
+    others = [str(Path(__file__).parent), *installed]
+    for frame in reversed(traceback.extract_tb(trace)):
+        if not any(Path(frame.filename).is_relative_to(each) for each in others):
+            return f"{frame.filename}:{frame.lineno}: "
+    return ""

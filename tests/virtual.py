@@ -82,7 +82,7 @@ def along(model: Point, gradients: Sequence[float]) -> Callable[[int], float]:
 def along_each(
     of: Callable[[int, int], Tensor | float],
 ) -> Callable[[Any, int], Any]:
-    """Gradients `of(rank, step)`, whatever the parameters are."""
+    """Gradients `of(rank, step)`, which do not depend on the parameters."""
 
     def gradient(model: Point, rank: int) -> Callable[[int], float]:
         def descend(step: int) -> float:

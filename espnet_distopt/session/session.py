@@ -450,8 +450,8 @@ class Session:
                 this model, optimizer and parts; or the learner has trained already.
         """
         joining = self._joining
-        joined = joining is not None and joining.carried is not None
-        if not joined:
+        carried = joining.carried if joining is not None else None
+        if carried is None:
             self._check_between_epochs("resume")
         if self._resumption is not None or self._carries is not None:
             raise InputError(
@@ -464,9 +464,8 @@ class Session:
         self._hold.enter_context(on_stop_signal(lambda _: self.request_stop()))
         if joining is not None:
             joining.carries = resumption.parts
-        if joined:
-            assert joining is not None and joining.carried is not None
-            resumption.parts.load_state_dict(joining.carried)
+        if carried is not None:
+            resumption.parts.load_state_dict(carried)
         else:
             resumption.go_on()
             self._first_epoch = self._lifecycle.epochs

@@ -232,3 +232,20 @@ def test_what_a_user_can_mend_ends_the_process_in_a_line(
         assert re.fullmatch(rf"{re.escape(__file__)}:\d+: InputError: bad\n", err)
     else:
         assert "Traceback" in err
+
+
+def test_the_place_in_the_line_is_that_of_the_users_program(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The mistake is found below a context manager of Python's own."""
+    before = sys.excepthook
+    try:
+        one = Alone()
+        consensus = one.session.consensus
+        with pytest.raises(InputError) as end, one.session, consensus(), consensus():
+            pass
+        sys.excepthook(end.type, end.value, end.tb)
+        err = capsys.readouterr().err
+    finally:
+        sys.excepthook = before
+    assert re.fullmatch(rf"{re.escape(__file__)}:\d+: InputError: [^\n]+\n", err)

@@ -1,4 +1,4 @@
-"""Formatting: the right samples, ids and copies, whatever the processes; bad input."""
+"""Formatting has the same samples and ids with any number of processes; bad input."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager

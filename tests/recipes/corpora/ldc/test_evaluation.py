@@ -76,6 +76,12 @@ def edit(discs: Path, pattern: str, old: str, new: str) -> None:
     path.write_text(path.read_text().replace(old, new))
 
 
+def refuses(reads, discs: Path, pattern: str, old: str, new: str, message: str) -> None:
+    edit(discs, pattern, old, new)
+    with pytest.raises(InputError, match=message):
+        reads(discs)
+
+
 EDITS = {
     "stm_line": ("*.stm", "1.00 2.00 <O,S", "3.00 2.00 <O,S", r"stm:3: expected 0 <="),
     "stm_mark": ("*.stm", "WE'RE }", "WE'RE", r"stm:7: '{' without '}'"),
@@ -86,10 +92,7 @@ EDITS = {
 
 @pytest.mark.parametrize("kind", EDITS)
 def test_references_that_are_bad_or_do_not_fit_the_recordings(discs, kind):
-    pattern, old, new, message = EDITS[kind]
-    edit(discs, pattern, old, new)
-    with pytest.raises(InputError, match=message):
-        read(discs)
+    refuses(read, discs, *EDITS[kind])
 
 
 def test_segments_past_the_end_are_cut_or_left_out_and_counted(discs):
@@ -190,10 +193,7 @@ RT03_EDITS = {
 
 @pytest.mark.parametrize("kind", RT03_EDITS)
 def test_bad_lines_of_rt03(disc, kind):
-    pattern, old, new, message = RT03_EDITS[kind]
-    edit(disc, pattern, old, new)
-    with pytest.raises(InputError, match=message):
-        read_disc(disc)
+    refuses(read_disc, disc, *RT03_EDITS[kind])
 
 
 TAKEN = {
