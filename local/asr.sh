@@ -152,7 +152,7 @@ renew_ngram() {
 
 # Unknown options of the training are refused before hours of preparation.
 unchecked=()
-[ -z "$train_args" ] || ! chosen 11 ||
+! chosen 11 || { [ -z "$train_args" ] && ! chosen 1; } ||
     unchecked=(--train_program "$train_program" --train_args "$train_args")
 # If this run trains and decodes, the training must write the model that decodes.
 written=()

@@ -9,9 +9,9 @@ then the learners:
 
 from espnet_distopt.espnet.training.command import training_command
 
-get_parser, main = training_command(
-    "espnet_distopt.espnet.training.tasks:DistoptASRTask"
-)
+TASK = "espnet_distopt.espnet.training.tasks:DistoptASRTask"
+
+get_parser, main = training_command(TASK)
 
 if __name__ == "__main__":
     main()

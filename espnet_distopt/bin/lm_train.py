@@ -7,9 +7,9 @@ training of the same model, tokens and text.
 
 from espnet_distopt.espnet.training.command import training_command
 
-get_parser, main = training_command(
-    "espnet_distopt.espnet.training.tasks:DistoptLMTask"
-)
+TASK = "espnet_distopt.espnet.training.tasks:DistoptLMTask"
+
+get_parser, main = training_command(TASK)
 
 if __name__ == "__main__":
     main()

@@ -65,7 +65,10 @@ def test_launch(recipe: Recipe) -> None:
     checks = [call[2:] for call in recipe.calls() if call[1].endswith("check")]
     config = ["--config", "conf/train.yaml"]
     model = ["--model", "valid.loss.ave.pth"]
-    assert checks[0] == [*config, "--distopt", "none", "--nlearners", "1", *model]
+    # Only the first one looks at what is no algorithm's.
+    training = ["--train_program", "espnet_distopt.bin.asr_train", "--train_args", ""]
+    first = [*config, "--distopt", "none", "--nlearners", "1", *model, *training]
+    assert checks[0] == first
     assert checks[1] == [
         *[*config, "--distopt", "adpsgd"],
         *["--distopt_config", "conf/distopt/adpsgd.yaml", "--nlearners", "3"],

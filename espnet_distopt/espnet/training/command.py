@@ -19,11 +19,12 @@ def training_command(place: str) -> tuple[Callable[[], argparse.ArgumentParser],
 
     Args:
         place: The task's module and name, as `espnet2.tasks.asr:ASRTask`. ESPnet is
-            imported, which takes seconds, once the options have been checked.
+            imported, which takes seconds, once the options have been checked. The
+            command's module has it as TASK.
     """
 
     def get_parser() -> argparse.ArgumentParser:
-        parser: argparse.ArgumentParser = _found(place).get_parser()
+        parser: argparse.ArgumentParser = find_task(place).get_parser()
         return parser
 
     @one_line_errors
@@ -41,11 +42,12 @@ def train(place: str, cmd: Sequence[str] | None, *names: str) -> None:
     """
     slurm_step.apply(cmd)
     check_early(cmd)
-    task = _found(place)
+    task = find_task(place)
     (task(*names) if names else task).main(cmd=cmd)
 
 
-def _found(place: str) -> Any:
+def find_task(place: str) -> Any:
+    """Return what is at a place, `module:name`. ESPnet is imported."""
     module, _, name = place.partition(":")
     with importing_espnet():
         return getattr(importlib.import_module(module), name)

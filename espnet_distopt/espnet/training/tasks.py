@@ -11,6 +11,7 @@ can be pickled as a name of this module.
 import argparse
 import functools
 import importlib
+import inspect
 import os
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -21,7 +22,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from espnet2.iterators.abs_iter_factory import AbsIterFactory
-from espnet2.tasks.abs_task import AbsTask, IteratorOptions, optim_classes
+from espnet2.tasks.abs_task import (
+    AbsTask,
+    IteratorOptions,
+    optim_classes,
+    scheduler_classes,
+)
 from espnet2.tasks.asr import ASRTask
 from espnet2.tasks.lm import LMTask
 from espnet2.train.trainer import Trainer
@@ -29,7 +35,7 @@ from torch.multiprocessing.spawn import ProcessExitedException
 
 from espnet_distopt.distributed.admission import start_together
 from espnet_distopt.distributed.launch_variables import incarnation
-from espnet_distopt.errors import STOPPED, InputError
+from espnet_distopt.errors import STOPPED, InputError, did_you_mean
 from espnet_distopt.espnet.models.padded_rnn import pad_rnn_encoders
 from espnet_distopt.espnet.models.quick_import import importing_espnet
 from espnet_distopt.espnet.training.batches import (
@@ -48,6 +54,7 @@ from espnet_distopt.espnet.training.options import (
     gpus_of_machine,
     launched_rank,
     names_of_tasks,
+    option_lines,
     settle,
 )
 from espnet_distopt.espnet.training.same_training import (
@@ -139,6 +146,7 @@ def distopt_task(
                 args = cls.get_parser().parse_args(cmd)
             with _first_of_machine_first():
                 settle(args, batches)
+                check_classes(cls, args)
                 check_replacement(args)
                 if gpus := gpus_of_machine(args):
                     check_gpus(gpus)
@@ -196,6 +204,35 @@ def distopt_task(
     Task.__name__ = Task.__qualname__ = name
     Task.__module__ = module
     return Task
+
+
+def check_classes(task: type[AbsTask], args: argparse.Namespace) -> None:
+    """Refuse options of the encoder, the optimizer and so on that its class has not.
+
+    ESPnet would say so with a traceback, when the learners have met.
+
+    Args:
+        task: The task, which says what classes there are.
+        args: ESPnet's options.
+
+    Raises:
+        InputError: `encoder_conf`, or another of its kind, has an unknown option.
+    """
+    kinds = {each.name: each.classes for each in task.class_choices_list}
+    kinds |= {"optim": optim_classes, "scheduler": scheduler_classes}
+    for name, classes in kinds.items():
+        chosen = getattr(args, name, None)
+        if chosen not in classes:
+            continue
+        known = inspect.signature(classes[chosen]).parameters
+        if any(each.kind is each.VAR_KEYWORD for each in known.values()):
+            continue
+        for option in option_lines(vars(args), f"{name}_conf"):
+            if option not in known:
+                raise InputError(
+                    f"{name}_conf has {option}, which {name}: {chosen} does not take"
+                    f"{did_you_mean(option, known)}"
+                )
 
 
 def check_replacement(args: argparse.Namespace) -> None:

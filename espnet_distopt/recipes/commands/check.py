@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from espnet_distopt.algorithms import check_options
 from espnet_distopt.bin.python import named_algorithm
 from espnet_distopt.errors import InputError, did_you_mean, one_line_errors
+from espnet_distopt.espnet.training.command import find_task
 from espnet_distopt.espnet.training.options import (
     check_gpus,
     gpus_needed,
@@ -64,11 +65,12 @@ def main(cmd: Sequence[str] | None = None) -> None:
     if args.gpus:
         number = 0 if args.share_gpu else own.get("local_rank")
         check_gpus(gpus_needed(args.nlearners, number))
+    if args.train_program is not None:
+        words = ["--config", str(args.config)] if args.config is not None else []
+        own |= _parsed(args.train_program, [*words, *args.train_args.split()])
     name = named_algorithm({"distopt": args.distopt}, own, shared)
     if name is not None:
         _check_algorithm(name, args.nlearners, own, shared)
-    if args.train_program is not None:
-        _check_train_args(args.train_program, args.train_args.split())
 
 
 def _check_algorithm(
@@ -81,14 +83,18 @@ def _check_algorithm(
     check_options(name, conf, learners)
 
 
-def _check_train_args(program: str, words: Sequence[str]) -> None:
-    """Raise InputError for options that the training would refuse, hours later.
+def _parsed(program: str, words: Sequence[str]) -> dict[str, Any]:
+    """Return `distopt` and `distopt_conf` of a training's options.
 
     Args:
         program: the training's module. It imports ESPnet, which takes seconds.
-        words: its options.
+        words: its options, behind its configuration.
+
+    Raises:
+        InputError: the training would refuse the options, hours later.
     """
-    parser: argparse.ArgumentParser = importlib.import_module(program).get_parser()
+    task = find_task(importlib.import_module(program).TASK)
+    parser: argparse.ArgumentParser = task.get_parser()
 
     def refuse(message: str) -> NoReturn:
         unknown = re.match(r"unrecognized arguments: (--\S+)", message)
@@ -97,7 +103,11 @@ def _check_train_args(program: str, words: Sequence[str]) -> None:
         raise InputError(f"--train_args: {message}{nearest}")
 
     parser.error = refuse  # type: ignore[method-assign]
-    parser.parse_args(words)
+    args = parser.parse_args(words)
+    from espnet_distopt.espnet.training.tasks import check_classes  # imports ESPnet
+
+    check_classes(task, args)
+    return {name: vars(args)[name] for name in ("distopt", "distopt_conf")}
 
 
 def _check_model(model: str, config: Mapping[str, Any]) -> None:

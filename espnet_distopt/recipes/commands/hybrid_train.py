@@ -12,9 +12,9 @@ then the learners:
 
 from espnet_distopt.espnet.training.command import training_command
 
-get_parser, main = training_command(
-    "espnet_distopt.recipes.models.hybrid.task:DistoptHybridTask"
-)
+TASK = "espnet_distopt.recipes.models.hybrid.task:DistoptHybridTask"
+
+get_parser, main = training_command(TASK)
 
 if __name__ == "__main__":
     main()

@@ -59,10 +59,22 @@ def test_a_model_that_the_training_would_not_write(
     [
         (
             "--max_epochs 3",
-            "unrecognized arguments: --max_epochs 3; did you mean",
+            "--train_args: unrecognized arguments: --max_epochs 3; did you mean",
         ),
-        ("--max_epoch x", "argument --max_epoch: invalid int value: 'x'"),
-        ("--optim foo", "argument --optim: invalid choice: 'foo'"),
+        ("--max_epoch x", "--train_args: argument --max_epoch: invalid int value: 'x'"),
+        ("--optim foo", "--train_args: argument --optim: invalid choice: 'foo'"),
+        (
+            "--optim_conf lrr=0.1",
+            "optim_conf has lrr, which optim: adadelta does not take; did you mean lr?",
+        ),
+        (
+            "--encoder_conf hiden_size=3",
+            "encoder_conf has hiden_size, which encoder: rnn does not take; did you "
+            "mean hidden_size?",
+        ),
+        ("--scheduler warmuplr --scheduler_conf warmup=3", "scheduler_conf has warmup"),
+        ("--model_conf ctc_weigt=1", "model_conf has ctc_weigt, which model: "),
+        ("--distopt adpsgd --distopt_conf perod=4", "distopt_conf of adpsgd: unknown"),
         ("--max_epoch 3 --optim_conf lr=0.1", ""),
     ],
 )
@@ -77,4 +89,4 @@ def test_options_of_the_training(
         main(words)
     assert end.value.code == 2
     [*_, line] = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"error: --train_args: {said}")
+    assert line.startswith(f"error: {said}")
