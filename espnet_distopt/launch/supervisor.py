@@ -148,6 +148,8 @@ class Supervisor:
         for number in self._events.take_signals():
             if number == signal.SIGINT and self.interrupted:
                 self._kill()
+            if not self.told:
+                self._say(f"{signal.Signals(number).name}: the learners are told")
             self.told = self.told or number
             self.interrupted |= number == signal.SIGINT
             for learner in self.learners:

@@ -128,12 +128,18 @@ class Resumption:
             self._queues_left = state["queues"]
             set_random_state(state["random"])
         self._lifecycle.epochs, self._lifecycle.stops = save.epochs, save.stops
-        if not own and learner.rank == 0:
-            logging.getLogger(__name__).warning(
-                f"{saves.folder}: saved after {save.epochs} epochs of {save.algorithm} "
-                f"by {save.size} of the learners, and {learner.size} go on by "
-                f"{session.name}: they begin anew at the model of then"
-            )
+        if learner.rank == 0:
+            saved = f"{saves.folder}: saved after {save.epochs} epochs"
+            if own:
+                within = f" and within epoch {save.epochs + 1}" * (save.stops > 0)
+                line = f"{saved}{within}: the training goes on there"
+            else:
+                line = (
+                    f"{saved} of {save.algorithm} by {save.size} of the learners, and "
+                    f"{learner.size} go on by {session.name}: they begin anew at the "
+                    "model of then"
+                )
+            logging.getLogger(__name__).warning(line)
 
     def save(self) -> None:
         """Save this learner at an epoch's end; the first one also writes the model.

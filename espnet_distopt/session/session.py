@@ -116,10 +116,14 @@ class Session:
         carries: Stateful | None = None,
         **options: Any,
     ) -> None:
-        config, self._options = SessionConfig.split(options)
-        if driver is None:
-            check_process_group()
-        check_model(model, optimizer)
+        try:
+            config, self._options = SessionConfig.split(options)
+            if driver is None:
+                check_process_group()
+            check_model(model, optimizer)
+        except InputError:
+            end_in_a_line("this learner")
+            raise
         self.driver: Driver = driver or ProcessGroupDriver(config.heartbeat_seconds)
         self.repeat_begun = config.repeat_begun
         self.name = algorithm
