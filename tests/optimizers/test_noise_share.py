@@ -1,0 +1,179 @@
+"""The share of noise that is a learner's own, where it is known."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Adam
+
+from espnet_distopt.core.learner import Learner
+from espnet_distopt.optimizers.consistent import SHARED, ConsistentSecondMoment
+from espnet_distopt.optimizers.noise_share import EACH, TENSORS, NoiseShare
+
+
+class Two(nn.Module):
+    """A model of a large parameter and a small one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.large = nn.Parameter(torch.zeros(40, 50, dtype=torch.float64))
+        self.small = nn.Parameter(torch.zeros(200, dtype=torch.float64))
+
+
+def learners(size: int, make: Any = Adam) -> list[tuple[Learner, NoiseShare]]:
+    found = []
+    for rank in range(size):
+        model = Two()
+        learner = Learner(model, make(model.parameters(), lr=0.1), rank, size)
+        found.append((learner, NoiseShare(learner, corrects=True)))
+    return found
+
+
+def train(
+    group: Sequence[tuple[Learner, NoiseShare]],
+    own: float,
+    common: float,
+    weights: Sequence[float] | None = None,
+    steps: int = 300,
+    period: int = 1,
+) -> None:
+    """Step on noise about a slope, and compare after each block."""
+    weights = weights or [1 / len(group)] * len(group)
+    drawing = torch.Generator().manual_seed(1)
+    draw = partial(torch.randn, 2200, dtype=torch.float64, generator=drawing)
+    spread = (1 - weights[0]) ** 2 + sum(each**2 for each in weights[1:])
+    moments = [ConsistentSecondMoment(each.optimizer, 8) for each, _ in group]
+    for step in range(steps):
+        all_see = 3 + common * draw()
+        for learner, _ in group:
+            gradients = (all_see + own * draw()).split([2000, 200])
+            for p, gradient in zip(learner.parameters, gradients, strict=True):
+                if p.requires_grad:
+                    p.grad = gradient.view_as(p)
+            learner.optimizer.step()
+        if step % period == period - 1:
+            samples = [share.sample().clone() for _, share in group]
+            both = zip(weights, samples, strict=True)
+            mean = torch.stack([weight * each for weight, each in both]).sum(0)
+            group[0][1].compare(mean, spread)
+    group[0][1].use()
+    for moment in moments:
+        moment.close()
+
+
+@pytest.mark.parametrize("weights", [None, [0.5, 0.25, 0.25], [0.2, 0.1, 0.7]])
+@pytest.mark.parametrize(
+    ("own", "common", "share"), [(1, 0, 1.0), (0, 1, 0.0), (1, 1, 0.5), (1, 2, 0.2)]
+)
+def test_it_is_the_share_of_the_variance(
+    own: float, common: float, share: float, weights: list[float] | None
+) -> None:
+    group = learners(3)
+    train(group, own, common, weights)
+    learner, found = group[0]
+    for parameter in learner.parameters:
+        assert found.of(parameter) == pytest.approx(share, abs=0.06)
+
+
+def test_each_parameter_has_its_own_and_others_that_of_all() -> None:
+    group = learners(2)
+    train(group, 1, 1)
+    learner, found = group[0]
+    large, small = learner.parameters
+    found.measured[:] = [0.1, 0.2, 0.3]
+    assert found.of(large) != 0.1  # It is measured, and not used yet.
+    found.use()
+    other = nn.Parameter(torch.zeros(3))
+    assert [found.of(each) for each in (large, small, other)] == [0.1, 0.2, 0.3]
+
+
+def test_averaged_first_moments_have_less_of_the_noise() -> None:
+    """A comparison behind the average sees what has come since."""
+    group = learners(4)
+    for learner, _ in group:
+        # As a block's end does it (`Moments.share_noise`), after 20 updates each time.
+        learner.optimizer.register_step_post_hook(partial(share_after, group, 20))
+    train(group, 1, 0, steps=400, period=20)
+    assert group[0][1].of(group[0][0].parameters[0]) == pytest.approx(1, abs=0.1)
+
+
+def share_after(
+    group: Sequence[tuple[Learner, NoiseShare]], period: int, *_: Any
+) -> None:
+    """Average first moments at the start of each block's first step but one."""
+    states = [
+        [learner.optimizer.state[p] for p in learner.parameters] for learner, _ in group
+    ]
+    steps = {float(state.get("step", 0)) for each in states for state in each}
+    if len(steps) != 1 or (step := steps.pop()) % period != 1:
+        return
+    for alike in zip(*states, strict=True):
+        mean = torch.stack([state["exp_avg"] for state in alike]).mean(0)
+        for state in alike:
+            state["exp_avg"].copy_(mean)
+            state[SHARED] = (step, 0.0)
+
+
+def test_nothing_is_compared_where_nothing_is_corrected() -> None:
+    for make in (SGD, partial(Adam, amsgrad=True)):
+        learner, share = learners(1, make)[0]
+        assert share.size == len(share.sample()) == 0
+        share.compare(learner.params.new_zeros(0), 0.5)
+        assert share.of(learner.parameters[0]) == 0
+    model = Two()
+    learner = Learner(model, Adam(model.parameters()), 0, 2)
+    assert NoiseShare(learner, corrects=False).size == 0
+
+
+def test_only_some_elements_of_the_largest_parameters_are_compared() -> None:
+    model = nn.ParameterList(nn.Parameter(torch.zeros(n)) for n in range(1, 41))
+    learner = Learner(model, Adam(model.parameters()), 0, 2)
+    assert NoiseShare(learner, True).size == sum(range(41 - TENSORS, 41))
+    wide = nn.Linear(1000, 3, bias=False)
+    learner = Learner(wide, Adam(wide.parameters()), 0, 2)
+    assert NoiseShare(learner, True).size == 3000 // -(-3000 // EACH)
+
+
+def test_before_the_noise_is_known_nothing_is_measured() -> None:
+    group = learners(2)
+    train(group, 1, 0, steps=1)
+    assert group[0][1].shares == [0, 0, 0]
+
+
+def test_a_parameter_without_gradients_leaves_the_others_theirs() -> None:
+    group = learners(2)
+    for learner, _ in group:
+        learner.parameters[1].requires_grad_(False)
+    train(group, 1, 1)
+    large, small = map(group[0][1].of, group[0][0].parameters)
+    assert large == pytest.approx(0.5, abs=0.06)
+    assert small == 0
+
+
+def test_a_state_goes_on_with_the_same_bits() -> None:
+    def measured(cut: bool) -> list[float]:
+        group = learners(2)
+        train(group, 1, 1, steps=20)
+        if cut:
+            learner, share = group[0]
+            again = NoiseShare(learner, corrects=True)
+            again.load_state_dict(share.state_dict())
+            assert again.shares == share.shares
+            group[0] = learner, again
+        train(group, 1, 1, steps=20)
+        return group[0][1].shares
+
+    assert measured(True) == measured(False)
+
+
+def test_the_state_of_another_model_begins_anew() -> None:
+    _, share = learners(1)[0]
+    state = share.state_dict()
+    wide = nn.Linear(5, 5)
+    other = NoiseShare(Learner(wide, Adam(wide.parameters()), 0, 2), corrects=True)
+    other.load_state_dict(state)
+    taken: Tensor = other.sample()
+    assert taken.tolist() == [0] * 30
