@@ -139,6 +139,8 @@ class Adam:
         batches: N for each replica (R,); it may change between two updates.
         shares: c of T parameters, and of the others, for each replica (R, T + 1).
         share_of: the column of `shares` that is an element's (P,).
+        places: the K elements that replicas compare.
+        sampled: these of their last gradients (R, K).
         averaged: when first moments were averaged last, in updates, and the share of
             the noise that was left then; (R,) both.
 
@@ -160,6 +162,8 @@ class Adam:
         self.noise = torch.zeros_like(like if batches > 1 else like[:, :0])
         self.shares = torch.ones(len(like), 1, dtype=torch.float64)
         self.share_of = torch.zeros(like.shape[1], dtype=torch.long)
+        self.places = torch.zeros(0, dtype=torch.long)
+        self.sampled = torch.zeros(len(like), 0, dtype=torch.float64)
         self.averaged = torch.zeros(2, len(like), dtype=torch.float64)
         self._follows_noise = batches > 1
 
@@ -174,6 +178,7 @@ class Adam:
         v.mul_(b2).addcmul_(g, g, value=1 - b2)
         divided = v
         if self._follows_noise:
+            self.sampled[rows] = g[:, self.places].double()
             divided = self._of_all_batches(rows, g, m, v, before)
         m.lerp_(g, 1 - b1)
         put(first, rows, m)

@@ -108,7 +108,7 @@ def dpsgd(learners: Learners, mixing: Mixing) -> Tensor:
         learners.by_training(mixed).copy_(mixing(x, k))
         learners.step(apply)
         learners.x.copy_(mixed)
-        noise.compare_all(mixing(each, k)[0])
+        noise.compare_on(mixing(each, k)[0])
         noise.sample(everybody)
     return learners.by_training(learners.x).mean(1)
 
@@ -132,10 +132,10 @@ def adpsgd(learners: Learners, waves: Iterable[Wave]) -> Tensor:
     is_behind = torch.zeros(len(x), dtype=torch.bool)
     keeps = torch.zeros(len(x), dtype=torch.bool)
     halves: dict[int, Tensor] = {}
-    noise, means = NoiseShares(learners), dict[int, Tensor]()
+    noise, deviations = NoiseShares(learners), dict[int, Tensor]()
 
-    def compare(number: int, mean: Tensor) -> None:
-        noise.compare(torch.tensor([number]), mean[None], 0.5)
+    def deviation(a: int, p: int) -> Tensor:
+        return ((noise.samples[a] - noise.samples[p]) / 2).square()[None]
 
     def apply(rows: Rows, direction: Tensor, scale: Tensor) -> None:
         kept, shown = keeps[rows], take(copy, rows)
@@ -161,15 +161,14 @@ def adpsgd(learners: Learners, waves: Iterable[Wave]) -> Tensor:
             for a, p in exchanges.pairs:
                 mean = copy[a].add_(copy[p]).mul_(0.5)
                 copy[p].copy_(mean)
-                moments = (noise.samples[a] + noise.samples[p]) / 2
-                compare(a, moments)
-                compare(p, moments)
+                both = deviation(a, p).expand(2, -1)
+                noise.compare(torch.tensor([a, p]), both, 0.5)
             for number, of_a, of_p in exchanges.begun:
                 halves[number] = (copy[of_p] - copy[of_a]).mul_(0.5)
-                means[number] = (noise.samples[of_a] + noise.samples[of_p]) / 2
+                deviations[number] = deviation(of_a, of_p)
             for number, rank, sign in exchanges.ended:
                 copy[rank].add_(halves[number], alpha=sign)
-                compare(rank, means[number])
+                noise.compare(torch.tensor([rank]), deviations[number], 0.5)
     x.copy_(copy - behind)
     return learners.by_training(x).mean(1)
 
@@ -242,9 +241,8 @@ class Blocks:
 
     def _end_block(self, tau: int, rates: Tensor) -> None:
         rule, x = self._rule, self._learners.by_training(self._learners.x)
-        size = x.shape[1]
         self._noise.sample(torch.arange(len(self._learners.x)))
-        self._noise.compare_all(torch.full((size, size), 1 / size).double())
+        self._noise.compare_together()
         mean = x.mean(1)
         change = mean - self._start()
         if rule.warmup is None:

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from espnet_distopt.optimizers.noise_share import EACH, TENSORS
-from laboratory.learners import Adam, Learners, noise_share
+from laboratory.learners import Adam, Learners
 
 
 class NoiseShares:
-    """Compares the first moments of replicas, and tells Adam what it has measured.
+    """Compares the gradients of replicas, and tells Adam what it has measured.
 
     Where nothing is corrected, all of it does nothing.
 
@@ -46,75 +46,85 @@ class NoiseShares:
         self._compared = torch.zeros_like(self._sampled)
         if self._adam is not None:
             self._adam.shares, self._adam.share_of = self._measured.clone(), whole
+            self._adam.places = self._places
+            self._adam.sampled = self._taken[0].clone()
 
     @property
     def samples(self) -> Tensor:
-        """The first moments that replicas have sampled last, (R, K)."""
+        """The elements of gradients that replicas have sampled last, (R, K)."""
         return self._taken[0]
 
     def sample(self, rows: Tensor) -> None:
-        """Let some replicas (n,) take their first moments."""
+        """Let some replicas (n,) take elements of their last gradients."""
         if self._adam is None:
             return
         adam, places = self._adam, self._places
-        b1, b2 = adam.decays.values()
-        count = adam.counts[rows].double()
-        first, second = adam.moments.values()
-        unbias = torch.where(count > 0, 1 / (1 - b1**count), 0.0)
-        known = count > 1
-        when, share = adam.averaged[:, rows]
-        q = noise_share(count, b1, when, torch.zeros_like(share)) * unbias**2
+        count, b2 = adam.counts[rows].double(), adam.decays["exp_avg_sq"]
+        known = (count > 1).double()
         factors = [
-            unbias,
-            torch.where(known, 1 / (1 - b2**count), 0.0),
-            torch.where(known, 1 / (1 - b2 ** (count - 1)), 0.0),
-            torch.where(known, q, 0.0),
+            known,
+            torch.where(count > 1, 1 / (1 - b2**count), 0.0),
+            torch.where(count > 1, 1 / (1 - b2 ** (count - 1)), 0.0),
+            known,
         ]
-        ones = torch.ones(len(rows), len(places), dtype=torch.float64)
-        read = [each[rows[:, None], places] for each in (first, second, adam.noise)]
-        for moment, factor, taken in zip(
-            [*read, ones], factors, self._taken, strict=True
-        ):
+        read = [adam.sampled[rows]]
+        for each in (adam.moments["exp_avg_sq"], adam.noise):
+            read.append(each[rows[:, None], places])
+        read.append(torch.ones_like(read[0]))
+        for moment, factor, taken in zip(read, factors, self._taken, strict=True):
             taken[rows] = moment.double() * factor[:, None]
         self._sampled[rows] = self._learners.made[rows]
 
-    def compare(self, rows: Tensor, mean: Tensor, spread: Tensor | float) -> None:
+    def compare(self, rows: Tensor, deviations: Tensor, spread: Tensor | float) -> None:
         """Let some replicas follow the noise of their own.
 
         Args:
             rows: the replicas (n,).
-            mean: the mean of the samples that each of them compares with, (n, K).
+            deviations: the squares of what each has sampled, less the mean of those who
+                compare (n, K).
             spread: d for each of them (n,).
         """
         if self._adam is None:
             return
-        moments, squares, noise, q = self._taken[:, rows]
+        _, squares, noise, known = self._taken[:, rows]
         b2 = self._adam.decays["exp_avg_sq"]
         passed = (self._sampled[rows] - self._compared[rows]).double()
         self._compared[rows] = self._sampled[rows]
         d = torch.as_tensor(spread, dtype=torch.float64).expand(len(rows))
         followed = self._followed[:, rows] * (b2**passed)[:, None]
-        followed[0] += (moments - mean).square() * (q > 0)
-        followed[1] += q * d[:, None]
+        followed[0] += deviations * known
+        followed[1] += known * d[:, None]
         self._followed[:, rows] = followed
-        known = (followed[1] > 0) & (squares > 0)
+        there = (followed[1] > 0) & (squares > 0)
         both = torch.stack([followed[0] / followed[1] / squares, noise / squares])
-        both = both.where(known, 0.0)
+        both = both.where(there, 0.0)
         sums = both.new_zeros(2, len(rows), self._measured.shape[1] - 1)
         sums.index_add_(2, self._of, both)
         own, whole = torch.cat([sums, sums.sum(2, keepdim=True)], 2)
         before = self._measured[rows]
-        share = torch.where(whole > 0, (own / whole).clamp(max=1.0), before)
+        share = torch.where(whole > 0, own / whole, before)
         self._measured[rows] = share
 
-    def compare_all(self, weights: Tensor) -> None:
-        """Let all replicas compare by W (N, N), and step by what they measure."""
-        learners, all_rows = self._learners, torch.arange(len(self._learners.x))
+    def compare_on(self, weights: Tensor) -> None:
+        """Let all replicas compare with their means by W (N, N), and use the shares."""
+        learners = self._learners
         own = weights.diagonal()
         spread = (1 - own) ** 2 + weights.square().sum(1) - own**2
-        mean = weights @ learners.by_training(self.samples)
-        self.compare(all_rows, mean.flatten(0, 1), spread.repeat(learners.trainings))
-        self.use(all_rows)
+        of_trainings = learners.by_training(self.samples)
+        deviations = (of_trainings - weights @ of_trainings).square().flatten(0, 1)
+        everybody = torch.arange(len(learners.x))
+        self.compare(everybody, deviations, spread.repeat(learners.trainings))
+        self.use(everybody)
+
+    def compare_together(self) -> None:
+        """Let all replicas take the mean of their deviations, and use the shares."""
+        learners = self._learners
+        of_trainings = learners.by_training(self.samples)
+        variance = of_trainings.var(1, correction=0, keepdim=True)
+        deviations = variance.expand_as(of_trainings).flatten(0, 1)
+        everybody = torch.arange(len(learners.x))
+        self.compare(everybody, deviations, 1 - 1 / learners.size)
+        self.use(everybody)
 
     def use(self, rows: Tensor) -> None:
         """Let Adam correct the steps of some replicas by what was measured last."""

@@ -78,10 +78,6 @@ class Algorithm:
     def check_size(cls, config: Any, size: int) -> None:
         """Raise InputError if the algorithm cannot run on `size` learners."""
 
-    def share_of_noise(self, parameter: Tensor) -> float:
-        """Return the share of a parameter's noise that is this learner's own."""
-        return self.noise.of(parameter) if self.noise else 0.0
-
     def start(self, learner: Learner) -> Program:
         """Prepare the training; it is called once, before the first step.
 

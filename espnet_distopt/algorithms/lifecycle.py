@@ -65,7 +65,7 @@ class Lifecycle:
         self._correction = correct(
             learner.optimizer,
             algorithm.averaged_batches,
-            algorithm.share_of_noise,
+            algorithm.noise,
             warns=learner.rank == 0,
         )
 

@@ -20,7 +20,7 @@ the step before, mh, is independent of the noise of g_t, and where mu does not c
     mh, vh     Adam's bias-corrected moments        t   its number of updates
     N          number of batches
     c          the share of s that is a learner's own, which learners measure by
-               comparing their first moments, see `noise_share`
+               comparing their gradients, see `noise_share`
 
 Where learners average their first moments, too, mh has less noise than that. An average
 over W workers at update a leaves the share q_a of s in m, and from then on
@@ -56,8 +56,8 @@ where Adam's own step passes over seven.
 
 import inspect
 import logging
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -80,9 +80,6 @@ NEVER: Shared = (0.0, 0.0)
 SQUARES = "exp_avg_sq"
 """The key of v in the optimizer's state of a parameter."""
 
-Share = Callable[[Tensor], float]
-"""Returns the share of a parameter's noise that is each learner's own, c."""
-
 FAMILY = (Adam, AdamW, NAdam, RAdam)
 
 CHUNK = 1 << 17
@@ -93,9 +90,29 @@ GPU_CHUNK = 1 << 24
 """The same on a GPU, where each chunk costs the launch of some operations."""
 
 
-def all_own(parameter: Tensor) -> float:
-    """Return the share of noise of which learners have nothing in common."""
-    return 1.0
+class Shares(Protocol):
+    """Which share of a parameter's noise is each learner's own, c.
+
+    Attributes:
+        scale: the factor by which gradients are larger than those that the optimizer
+            uses, of a fused one that divides them itself; set at each step.
+    """
+
+    scale: Tensor | float
+
+    def of(self, parameter: Tensor) -> float:
+        """Return c of a parameter."""
+        ...
+
+
+class AllOwn:
+    """Learners whose noise has nothing in common: c is 1."""
+
+    scale: Tensor | float = 1.0
+
+    def of(self, parameter: Tensor) -> float:
+        """Return 1."""
+        return 1.0
 
 
 def can_correct(optimizer: Optimizer) -> bool:
@@ -124,7 +141,7 @@ def _is_known(group: dict[str, Any]) -> bool:
 def correct(
     optimizer: Optimizer,
     batches: float,
-    share: Share = all_own,
+    noise: Shares | None = None,
     warns: bool = True,
 ) -> "ConsistentSecondMoment | None":
     """Correct the steps of `optimizer` from now on, if it is known and there is need.
@@ -132,7 +149,7 @@ def correct(
     Args:
         optimizer: the optimizer of one learner.
         batches: the number of batches whose mean the learners' average takes.
-        share: see `Share`.
+        noise: the shares of each learner's own noise; None means all of it.
         warns: whether to log that the optimizer is not known. SGD divides by nothing,
             and needs no warning.
 
@@ -142,7 +159,7 @@ def correct(
     if batches == 1 or isinstance(optimizer, SGD):
         return None
     if can_correct(optimizer):
-        return ConsistentSecondMoment(optimizer, batches, share)
+        return ConsistentSecondMoment(optimizer, batches, noise)
     if warns:
         logging.getLogger(__name__).warning(
             f"second_moment: consistent is not known for this "
@@ -163,18 +180,18 @@ class ConsistentSecondMoment:
     Args:
         optimizer: an optimizer for which `can_correct` holds.
         batches: N at first, above 1.
-        share: see `Share`.
+        noise: the shares of each learner's own noise; None means all of it.
     """
 
     def __init__(
         self,
         optimizer: Optimizer,
         batches: float,
-        share: Share = all_own,
+        noise: Shares | None = None,
     ) -> None:
         assert can_correct(optimizer)
         assert batches > 1
-        self.batches, self._share = batches, share
+        self.batches, self._noise = batches, noise or AllOwn()
         self._own: list[tuple[dict[str, Any], Tensor]] = []
         self._handles = [
             optimizer.register_step_pre_hook(self._before),
@@ -212,10 +229,12 @@ class ConsistentSecondMoment:
         self._take_back()  # A step that has failed may have left something.
         if _is_skipped(optimizer):
             return
+        scale = getattr(optimizer, "grad_scale", None)
+        self._noise.scale = 1.0 if scale is None else scale
         for group, parameters in _chunks(optimizer):
             states = [optimizer.state[p] for p in parameters]
             gradients = _gradients(optimizer, group, parameters)
-            removed = [(1 - 1 / self.batches) * self._share(p) for p in parameters]
+            removed = [(1 - 1 / self.batches) * self._noise.of(p) for p in parameters]
             ages = list(zip(steps_of(states), _shared(states), strict=True))
             for age in set(ages):
                 if age[0] == 0:  # Before the first update no mean is there to differ.
@@ -376,11 +395,6 @@ def after_average(step: float, b1: float, shared: Shared, workers: int) -> float
     """Return the share of s in the first moment after an average, q_a."""
     common, own = _shares(step, b1, shared)
     return common + own / workers
-
-
-def own_share(step: float, b1: float, shared: Shared) -> float:
-    """Return the share of s in the first moment since the last average."""
-    return _shares(step, b1, shared)[1]
 
 
 def _shares(step: float, b1: float, shared: Shared) -> tuple[float, float]:

@@ -7,22 +7,24 @@ mean gradient itself turns from step to step. The average of the learners has th
 each of them has. If they counted as noise that an average removes, steps would become
 up to sqrt(N) times too long, where it harms most: early, at high learning rates.
 
-So learners compare their first moments, of K of their elements, beside what they send
-anyway. For those who differ by their own noise alone,
+So learners compare K elements of their last gradients, beside what they send anyway.
+For those who differ by their own noise alone,
 
-    E (m_i - sum_j w_j m_j)^2 = d q s_own        d = (1 - w_i)^2 + sum_(j != i) w_j^2
+    E (g_i - sum_j w_j g_j)^2 = d s_own        d = (1 - w_i)^2 + sum_(j != i) w_j^2
 
-where q is the share of s in m since the learners last averaged their first moments
-(`consistent`), and d is 1 - 1/W in a mean over W learners. s_own is followed as Adam
-follows its second moment, and compared with s in units of v, which is how Adam weighs
-elements:
+in a mean of any weights; in a plain mean of W learners, d is 1 - 1/W. s_own is
+followed as Adam follows its second moment, and compared with s in units of v, which is
+how Adam weighs elements:
 
-    A = b2 A + (m_i - sum_j w_j m_j)^2       B = b2 B + d q       s_own = A / B
-    share = sum(s_own / v) / sum(s / v)      over elements of one parameter, at most 1
+    A = b2 A + (g_i - sum_j w_j g_j)^2         B = b2 B + d         s_own = A / B
+    share = sum(s_own / v) / sum(s / v)        over elements of one parameter
 
 Each of the largest parameters has a share of its own, and the others have that of all
-elements. Until learners have compared their moments the shares are 0, and nothing is
-corrected.
+elements. By chance a share may be above 1. Until learners have compared their gradients
+the shares are 0, and nothing is corrected.
+
+Where learners do not keep step, as in `adpsgd`, what they have in common comes at
+different times, and a part of it counts as their own.
 
 Cost: K elements more in each exchange, and some passes over as many.
 """
@@ -34,12 +36,9 @@ from torch import Tensor, nn
 
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.optimizers.consistent import (
-    NEVER,
     NOISE,
-    SHARED,
     SQUARES,
     can_correct,
-    own_share,
     steps_of,
 )
 
@@ -49,18 +48,18 @@ TENSORS = 32
 EACH = 256
 """The number of elements that are compared of each of them."""
 
-MOMENTS = ("exp_avg", SQUARES, NOISE)
-
 
 class NoiseShare:
     """Follows the share of one learner's noise that is its own.
 
     Attributes:
-        shares: the shares by which the optimizer steps, from 0 to 1, of T parameters
-            and of all others.
+        shares: the shares by which the optimizer steps, of T parameters and of all
+            others.
         measured: the shares after the last comparison, which `use` makes `shares`.
         size: K, the number of elements that learners compare; 0 where nothing is
             corrected.
+        scale: the factor by which gradients are larger than those that the optimizer
+            uses, if a fused one divides them itself.
 
     Args:
         learner: the learner.
@@ -71,6 +70,7 @@ class NoiseShare:
     def __init__(self, learner: Learner, corrects: bool) -> None:
         self._learner = learner
         self._sampled = self._compared = learner.updates
+        self.scale: Tensor | float = 1.0
         self._chosen: list[nn.Parameter] = []
         if corrects and can_correct(learner.optimizer):
             # The order of equally large ones is that of the model, on all learners.
@@ -81,11 +81,11 @@ class NoiseShare:
         both = zip(self._chosen, self._strides, strict=True)
         found = [-(-p.numel() // n) for p, n in both]
         counts = torch.tensor(found, dtype=torch.int64)
-        self.size = int(counts.sum())
+        self.size = sum(found)
         self.shares = [0.0] * (len(self._chosen) + 1)
         self.measured = list(self.shares)
         new = learner.params.new_zeros
-        self._taken = new(4, self.size)  # m, v, s and q
+        self._taken = new(4, self.size)  # g, v, s, and whether they are known
         self._followed = new(2, self.size)  # A and B
         numbers = torch.arange(len(counts)).repeat_interleave(counts)
         self._of = numbers.to(learner.params.device)
@@ -95,59 +95,60 @@ class NoiseShare:
         return self.shares[self._place.get(id(parameter), -1)]
 
     def sample(self) -> Tensor:
-        """Return this learner's first moments (K,), which stay until the next call.
+        """Return elements of the last update's gradients (K,), until the next call.
 
-        They are corrected for their bias, because learners may differ in their steps.
+        It is called behind an update, before its gradients are cleared.
         """
+        if not self._chosen or self._sampled == self._learner.updates:
+            return self._taken[0]
         self._sampled = self._learner.updates
         optimizer = self._learner.optimizer
         states = [optimizer.state.get(p, {}) for p in self._chosen]
-        if not states:
-            return self._taken[0]
         groups = {id(p): g for g in optimizer.param_groups for p in g["params"]}
-        factors = []
-        both = list(zip(self._chosen, states, strict=True))
+        factors, tensors = [], []
+        both = zip(self._chosen, states, strict=True)
         for (parameter, state), step in zip(both, steps_of(states), strict=True):
-            b1, b2 = map(float, groups[id(parameter)]["betas"])
-            unbias = 1 / (1 - b1**step) if step else 0.0
-            row = [unbias, 0.0, 0.0, 0.0]
-            if NOISE in state and step > 1:
-                row[1:3] = 1 / (1 - b2**step), 1 / (1 - b2 ** (step - 1))
-                row[3] = own_share(step, b1, state.get(SHARED, NEVER)) * unbias**2
-            factors.append(row)
-        for row_of, name in zip(self._taken, MOMENTS, strict=False):
-            # A parameter without the moment has the factor 0, whatever is read.
-            there = (state.get(name, p.detach()) for p, state in both)
-            every = zip(there, self._strides, strict=True)
-            torch.cat([moment.reshape(-1)[::n] for moment, n in every], out=row_of)
+            here = parameter.detach()
+            gradient, b2 = parameter.grad, float(groups[id(parameter)]["betas"][1])
+            if gradient is None or NOISE not in state or step <= 1:
+                factors.append((0.0, 0.0, 0.0, 0.0))
+                tensors.append((here, here, here))
+                continue
+            unbias = 1 / (1 - b2**step), 1 / (1 - b2 ** (step - 1))
+            factors.append((1.0, *unbias, 1.0))
+            tensors.append((gradient, state[SQUARES], state[NOISE]))
+        for row, same in zip(self._taken, zip(*tensors, strict=True), strict=False):
+            every = zip(same, self._strides, strict=True)
+            torch.cat([each.reshape(-1)[::n] for each, n in every], out=row)
         self._taken[3] = 1.0
         self._taken *= self._taken.new_tensor(factors).T[:, self._of]
+        self._taken[0] /= self.scale
         return self._taken[0]
 
-    def compare(self, mean: Tensor, spread: float) -> None:
+    def compare(self, deviations: Tensor, spread: float) -> None:
         """Follow the noise of this learner's own, and measure the shares.
 
         Args:
-            mean: the mean of what `sample` has returned last to those who compare it
-                (K,), this learner among them.
+            deviations: squares of what `sample` has returned last, less the mean of
+                those who compare it (K,): this learner's, or their mean.
             spread: d, by the weights of that mean.
         """
         if self.size == 0:
             return
-        own_moments, squares, noise, q = self._taken
+        _, squares, noise, known = self._taken
         passed, self._compared = self._sampled - self._compared, self._sampled
         b2 = float(self._learner.optimizer.param_groups[0]["betas"][1])
         self._followed.mul_(b2 ** max(0, passed))
-        self._followed[0].add_((own_moments - mean).square() * (q > 0))
-        self._followed[1].add_(q, alpha=spread)
-        known = (self._followed[1] > 0) & (squares > 0)
+        self._followed[0].add_(deviations * known)
+        self._followed[1].add_(known, alpha=spread)
+        there = (self._followed[1] > 0) & (squares > 0)
         own = self._followed[0] / self._followed[1] / squares
-        both = torch.stack([own, noise / squares]).where(known, 0.0)
+        both = torch.stack([own, noise / squares]).where(there, 0.0)
         sums = both.new_zeros(2, len(self._chosen)).index_add_(1, self._of, both)
         ours, all_noise = torch.cat([sums, sums.sum(1, keepdim=True)], 1).tolist()
         for n, (part, whole) in enumerate(zip(ours, all_noise, strict=True)):
             if whole > 0:
-                self.measured[n] = min(1.0, part / whole)
+                self.measured[n] = part / whole
 
     def use(self) -> None:
         """Step by what was measured last; the training side calls it."""

@@ -359,14 +359,20 @@ class Bmuf(StepsInNodes):
     def _message(self, fragment: Fragment, ended: bool) -> Tensor:
         """Return the numbers to average beside a fragment; a new block begins."""
         numbers = fragment.message(self._learner, self.rule, ended)
-        return torch.cat([self.noise.sample().to(numbers), numbers])
+        gradients = self.noise.sample().to(numbers)
+        return torch.cat([gradients, gradients.square(), numbers])
 
     def _read(self, fragment: Fragment, mean: Tensor) -> BlockSummary:
         """Return what all learners know of a block, from the mean of the numbers."""
-        moments, numbers = mean[: self.noise.size], mean[self.noise.size :]
+        size = self.noise.size
+        gradients, squares, numbers = (
+            mean[:size],
+            mean[size : 2 * size],
+            mean[2 * size :],
+        )
         # They are of those who have lived to take part.
         workers = len(self.node.living_leaders(self._learner))
-        self.noise.compare(moments, 1 - 1 / workers)
+        self.noise.compare(squares - gradients.square(), 1 - 1 / workers)
         self.noise.use()
         summary = fragment.read(numbers)
         self._some_ended = 0 < summary.ended < 1

@@ -75,7 +75,7 @@ class Snapshot:
             the publishing of the copy that was sent and the application of the
             correction -> how often, since construction. It is never cleared.
 
-    Where second moments are corrected, the copy has K first moments behind the
+    Where second moments are corrected, the copy has K elements of a gradient behind the
     parameters, which learners compare (`optimizers.noise_share`) and do not average.
 
     Args:
@@ -256,8 +256,7 @@ class Snapshot:
             work = partial(_subtract_messages, *tensors)
         yield RunInBackground(work)
         if self._noise is not None:
-            moments = self._copy[self._size :]
-            self._noise.compare(moments + HALF * difference[self._size :], HALF)
+            self._noise.compare((HALF * difference[self._size :]).square(), HALF)
         if self._pending is not None:
             earlier, self._pending = self._pending, None
             self._merging_steps, self._pending_steps = self._pending_steps, []
@@ -317,7 +316,8 @@ class Rounded:
     Args:
         like: the parameters (P,), which are the first reference; an empty tensor if
             there is no learner to exchange with.
-        compared: K, the number of first moments behind them, which have no reference.
+        compared: K, the number of elements of a gradient behind them, which have no
+            reference.
     """
 
     def __init__(self, like: Tensor, compared: int = 0) -> None:

@@ -105,7 +105,7 @@ class Dpsgd(Algorithm):
         mixings: number of mixings that have been applied, which is also the number k of
             the mixing that sends `sent`.
         sent: the message (P + K + 1,) of the mixing in flight: the parameters at the
-            end of the last step, K first moments that learners compare
+            end of the last step, K elements of its gradient, which learners compare
             (`optimizers.noise_share`), and the number of mixings since the epoch's end,
             or 0.
 
@@ -175,7 +175,7 @@ class Dpsgd(Algorithm):
         mixed, spread = yield from self._complete(learner)
         size = len(self._params)
         learner.params.add_(mixed[:size])
-        self.noise.compare(self.sent[size:-1] + mixed[size:], spread)
+        self.noise.compare(mixed[size:].square(), spread)
         self.noise.use()
         self._correction = None
         self.mixings += 1
