@@ -91,14 +91,7 @@ GPU_CHUNK = 1 << 24
 
 
 class Shares(Protocol):
-    """Which share of a parameter's noise is each learner's own, c.
-
-    Attributes:
-        scale: the factor by which gradients are larger than those that the optimizer
-            uses, of a fused one that divides them itself; set at each step.
-    """
-
-    scale: Tensor | float
+    """Which share of a parameter's noise is each learner's own, c."""
 
     def of(self, parameter: Tensor) -> float:
         """Return c of a parameter."""
@@ -107,8 +100,6 @@ class Shares(Protocol):
 
 class AllOwn:
     """Learners whose noise has nothing in common: c is 1."""
-
-    scale: Tensor | float = 1.0
 
     def of(self, parameter: Tensor) -> float:
         """Return 1."""
@@ -229,8 +220,6 @@ class ConsistentSecondMoment:
         self._take_back()  # A step that has failed may have left something.
         if _is_skipped(optimizer):
             return
-        scale = getattr(optimizer, "grad_scale", None)
-        self._noise.scale = 1.0 if scale is None else scale
         for group, parameters in _chunks(optimizer):
             states = [optimizer.state[p] for p in parameters]
             gradients = _gradients(optimizer, group, parameters)

@@ -58,8 +58,6 @@ class NoiseShare:
         measured: the shares after the last comparison, which `use` makes `shares`.
         size: K, the number of elements that learners compare; 0 where nothing is
             corrected.
-        scale: the factor by which gradients are larger than those that the optimizer
-            uses, if a fused one divides them itself.
 
     Args:
         learner: the learner.
@@ -70,7 +68,6 @@ class NoiseShare:
     def __init__(self, learner: Learner, corrects: bool) -> None:
         self._learner = learner
         self._sampled = self._compared = learner.updates
-        self.scale: Tensor | float = 1.0
         self._chosen: list[nn.Parameter] = []
         if corrects and can_correct(learner.optimizer):
             # The order of equally large ones is that of the model, on all learners.
@@ -97,7 +94,8 @@ class NoiseShare:
     def sample(self) -> Tensor:
         """Return elements of the last update's gradients (K,), until the next call.
 
-        It is called behind an update, before its gradients are cleared.
+        It is called behind an update, before its gradients are cleared. Then they are
+        those that the optimizer has used: a fused one writes back what it unscales.
         """
         if not self._chosen or self._sampled == self._learner.updates:
             return self._taken[0]
@@ -122,7 +120,6 @@ class NoiseShare:
             torch.cat([each.reshape(-1)[::n] for each, n in every], out=row)
         self._taken[3] = 1.0
         self._taken *= self._taken.new_tensor(factors).T[:, self._of]
-        self._taken[0] /= self.scale
         return self._taken[0]
 
     def compare(self, deviations: Tensor, spread: float) -> None:
