@@ -132,10 +132,7 @@ def adpsgd(learners: Learners, waves: Iterable[Wave]) -> Tensor:
     is_behind = torch.zeros(len(x), dtype=torch.bool)
     keeps = torch.zeros(len(x), dtype=torch.bool)
     halves: dict[int, Tensor] = {}
-    noise, deviations = NoiseShares(learners), dict[int, Tensor]()
-
-    def deviation(a: int, p: int) -> Tensor:
-        return ((noise.samples[a] - noise.samples[p]) / 2).square()[None]
+    noise, deviations = NoiseShares(learners, pairs=True), dict[int, Tensor]()
 
     def apply(rows: Rows, direction: Tensor, scale: Tensor) -> None:
         kept, shown = keeps[rows], take(copy, rows)
@@ -156,16 +153,17 @@ def adpsgd(learners: Learners, waves: Iterable[Wave]) -> Tensor:
         keeps[wave.kept] = True
         learners.step(apply, wave.rows if len(wave.rows) < len(x) else None)
         noise.use(wave.rows)
-        noise.sample(wave.rows[~keeps[wave.rows]])
+        noise.sample(wave.rows)
+        noise.publish(wave.rows[~keeps[wave.rows]])
         for exchanges in wave.exchanges:
             for a, p in exchanges.pairs:
                 mean = copy[a].add_(copy[p]).mul_(0.5)
                 copy[p].copy_(mean)
-                both = deviation(a, p).expand(2, -1)
+                both = noise.deviations(a, p).expand(2, -1)
                 noise.compare(torch.tensor([a, p]), both, 0.5)
             for number, of_a, of_p in exchanges.begun:
                 halves[number] = (copy[of_p] - copy[of_a]).mul_(0.5)
-                deviations[number] = deviation(of_a, of_p)
+                deviations[number] = noise.deviations(of_a, of_p)[None]
             for number, rank, sign in exchanges.ended:
                 copy[rank].add_(halves[number], alpha=sign)
                 noise.compare(torch.tensor([rank]), deviations[number], 0.5)
@@ -226,6 +224,8 @@ class Blocks:
             rates += learners.rates(k)
             learners.step()
             tau += 1
+            if tau == 1:
+                self._noise.sample(torch.arange(len(learners.x)))
             if tau == self._period or k == learners.steps - 1:
                 self._end_block(tau, rates / tau)
                 rates, tau = torch.zeros_like(rates), 0
@@ -241,7 +241,6 @@ class Blocks:
 
     def _end_block(self, tau: int, rates: Tensor) -> None:
         rule, x = self._rule, self._learners.by_training(self._learners.x)
-        self._noise.sample(torch.arange(len(self._learners.x)))
         self._noise.compare_together()
         mean = x.mean(1)
         change = mean - self._start()

@@ -8,7 +8,12 @@ import math
 import torch
 from torch import Tensor
 
-from espnet_distopt.optimizers.noise_share import EACH, TENSORS
+from espnet_distopt.optimizers.noise_share import (
+    EACH,
+    EACH_OF_PAIRS,
+    STEPS,
+    TENSORS,
+)
 from laboratory.learners import Adam, Learners
 
 
@@ -19,9 +24,10 @@ class NoiseShares:
 
     Args:
         learners: the replicas, R = T N.
+        pairs: whether replicas exchange in pairs, and compare gradients of equal steps.
     """
 
-    def __init__(self, learners: Learners) -> None:
+    def __init__(self, learners: Learners, pairs: bool = False) -> None:
         self._learners, x = learners, learners.x
         optimizer = learners.optimizer
         self._adam = optimizer if isinstance(optimizer, Adam) else None
@@ -34,7 +40,8 @@ class NoiseShares:
         places, of = [], []
         for number, n in enumerate(chosen):
             stop = starts[n] + sizes[n]
-            places.append(torch.arange(starts[n], stop, -(-sizes[n] // EACH)))
+            stride = -(-sizes[n] // (EACH_OF_PAIRS if pairs else EACH))
+            places.append(torch.arange(starts[n], stop, stride))
             of.append(torch.full_like(places[-1], number))
             whole[starts[n] : stop] = number
         self._places, self._of = torch.cat(places), torch.cat(of)
@@ -44,6 +51,8 @@ class NoiseShares:
         self._measured = torch.zeros(rows, len(chosen) + 1, dtype=torch.float64)
         self._sampled = torch.zeros(rows, dtype=torch.long)
         self._compared = torch.zeros_like(self._sampled)
+        self._latest = torch.zeros(rows, STEPS, size * pairs, dtype=torch.float64)
+        self._sent, self._sent_at = self._latest.clone(), self._sampled.clone()
         if self._adam is not None:
             self._adam.shares, self._adam.share_of = self._measured.clone(), whole
             self._adam.places = self._places
@@ -74,6 +83,22 @@ class NoiseShares:
         for moment, factor, taken in zip(read, factors, self._taken, strict=True):
             taken[rows] = moment.double() * factor[:, None]
         self._sampled[rows] = self._learners.made[rows]
+        if self._latest.numel():
+            rolled = self._latest[rows].roll(1, 1)
+            rolled[:, 0] = self._taken[0, rows]
+            self._latest[rows] = rolled
+
+    def publish(self, rows: Tensor) -> None:
+        """Let some replicas (n,) show the samples of their last steps."""
+        self._sent[rows] = self._latest[rows]
+        self._sent_at[rows] = self._sampled[rows]
+
+    def deviations(self, a: int, p: int) -> Tensor:
+        """Return the squares of what two replicas show, less its mean, (K,)."""
+        ahead = int(self._sent_at[p] - self._sent_at[a])
+        ahead = ahead if abs(ahead) < STEPS else 0
+        difference = self._sent[p, max(0, ahead)] - self._sent[a, max(0, -ahead)]
+        return (difference / 2).square()
 
     def compare(self, rows: Tensor, deviations: Tensor, spread: Tensor | float) -> None:
         """Let some replicas follow the noise of their own.

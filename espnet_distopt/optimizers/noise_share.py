@@ -23,10 +23,12 @@ Each of the largest parameters has a share of its own, and the others have that 
 elements. By chance a share may be above 1. Until learners have compared their gradients
 the shares are 0, and nothing is corrected.
 
-Where learners do not keep step, as in `adpsgd`, what they have in common comes at
-different times, and a part of it counts as their own.
+Learners that do not keep step meet what they have in common at different times. So each
+of two learners that exchange sends the gradients of its last steps, and they compare
+those of the same step, see `PairedNoiseShare`. Learners that are further apart compare
+their last ones, and what they have in common counts as their own.
 
-Cost: K elements more in each exchange, and some passes over as many.
+Cost: the elements that are compared, in each exchange, and some passes over as many.
 """
 
 from typing import Any
@@ -48,6 +50,15 @@ TENSORS = 32
 EACH = 256
 """The number of elements that are compared of each of them."""
 
+EACH_OF_PAIRS = 32
+"""The same where learners exchange in pairs, and do so more often."""
+
+STEPS = 8
+"""The number of last steps whose gradients they exchange."""
+
+TURN = 128
+"""Steps are counted modulo this, so that bfloat16 holds the count exactly."""
+
 
 class NoiseShare:
     """Follows the share of one learner's noise that is its own.
@@ -63,9 +74,10 @@ class NoiseShare:
         learner: the learner.
         corrects: whether its second moment is corrected. It is not if the optimizer is
             not known (`consistent.can_correct`).
+        each: the number of elements of a parameter that are compared.
     """
 
-    def __init__(self, learner: Learner, corrects: bool) -> None:
+    def __init__(self, learner: Learner, corrects: bool, each: int = EACH) -> None:
         self._learner = learner
         self._sampled = self._compared = learner.updates
         self._chosen: list[nn.Parameter] = []
@@ -74,7 +86,7 @@ class NoiseShare:
             largest = sorted(learner.parameters, key=lambda p: -p.numel())
             self._chosen = largest[:TENSORS]
         self._place = {id(p): n for n, p in enumerate(self._chosen)}
-        self._strides = [-(-p.numel() // EACH) for p in self._chosen]
+        self._strides = [-(-p.numel() // each) for p in self._chosen]
         both = zip(self._chosen, self._strides, strict=True)
         found = [-(-p.numel() // n) for p, n in both]
         counts = torch.tensor(found, dtype=torch.int64)
@@ -86,6 +98,11 @@ class NoiseShare:
         self._followed = new(2, self.size)  # A and B
         numbers = torch.arange(len(counts)).repeat_interleave(counts)
         self._of = numbers.to(learner.params.device)
+
+    @property
+    def gradients(self) -> Tensor:
+        """What `sample` has taken last, (K,)."""
+        return self._taken[0]
 
     def of(self, parameter: Tensor) -> float:
         """Return the share of a parameter's noise."""
@@ -169,3 +186,72 @@ class NoiseShare:
         self._taken.copy_(state["taken"])
         self._followed.copy_(state["followed"])
         self._sampled, self._compared = state["updates"]
+
+
+class PairedNoiseShare(NoiseShare):
+    """Compares the gradients of two learners at the same step of an epoch.
+
+    Attributes:
+        message_size: the number of elements that learners exchange, `STEPS` K + 1, or
+            0.
+
+    Args:
+        learner: the learner.
+        corrects: see `NoiseShare`.
+    """
+
+    def __init__(self, learner: Learner, corrects: bool) -> None:
+        super().__init__(learner, corrects, EACH_OF_PAIRS)
+        self.message_size = STEPS * self.size + 1 if self.size else 0
+        self._latest = self._taken.new_zeros(STEPS, self.size)  # The last one first.
+        self._epoch_start = self._seen = learner.steps
+
+    def begin_epoch(self) -> None:
+        """Count steps from here, as the other learners do."""
+        self._epoch_start = self._learner.steps
+
+    def sample(self) -> Tensor:
+        """Return elements of the last update's gradients; called at each step."""
+        taken = super().sample()
+        if self.size and self._seen != self._learner.steps:
+            self._seen = self._learner.steps
+            self._latest = self._latest.roll(1, 0)
+            self._latest[0] = taken
+        return taken
+
+    def message(self) -> Tensor:
+        """Return the last steps' samples and the number of steps, (STEPS K + 1,)."""
+        steps = (self._seen - self._epoch_start) % TURN
+        return torch.cat([self._latest.flatten(), self._latest.new_tensor([steps])])
+
+    def compare_pair(self, own: Tensor, difference: Tensor) -> None:
+        """Compare the messages of two learners.
+
+        Args:
+            own: this learner's message.
+            difference: the peer's, less this one's.
+        """
+        if self.size == 0:
+            return
+        ahead = (round(float(difference[-1])) + TURN // 2) % TURN - TURN // 2
+        mine = own[:-1].view(STEPS, self.size)
+        theirs = mine + difference[:-1].view(STEPS, self.size)
+        if abs(ahead) >= STEPS:
+            ahead = 0
+        deviation = (theirs[max(0, ahead)] - mine[max(0, -ahead)]) / 2
+        self.compare(deviation.square(), 0.5)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that must be remembered when a run is resumed."""
+        more = {
+            "latest": self._latest.clone(),
+            "steps": (self._epoch_start, self._seen),
+        }
+        return super().state_dict() | more
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` has returned."""
+        super().load_state_dict(state)
+        self._epoch_start, self._seen = state["steps"]
+        if state["latest"].shape == self._latest.shape:
+            self._latest = state["latest"].to(self._latest, copy=True)

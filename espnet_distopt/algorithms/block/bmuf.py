@@ -286,6 +286,9 @@ class Bmuf(StepsInNodes):
         """Count the step; at the end of a block, average and filter."""
         for fragment in self.fragments:
             fragment.steps += 1
+        if self._last.steps == 1:
+            # Later in a block learners are apart, and their gradients differ by that.
+            self.noise.sample()
         if self._late.under_way and self._last.steps >= self._delay:
             yield from self._end_late(learner)
         if self._last.steps < self._between:
@@ -359,7 +362,7 @@ class Bmuf(StepsInNodes):
     def _message(self, fragment: Fragment, ended: bool) -> Tensor:
         """Return the numbers to average beside a fragment; a new block begins."""
         numbers = fragment.message(self._learner, self.rule, ended)
-        gradients = self.noise.sample().to(numbers)
+        gradients = self.noise.gradients.to(numbers)
         return torch.cat([gradients, gradients.square(), numbers])
 
     def _read(self, fragment: Fragment, mean: Tensor) -> BlockSummary:

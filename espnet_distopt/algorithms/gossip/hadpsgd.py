@@ -112,6 +112,7 @@ class Hadpsgd(StepsInNodes, Adpsgd):
         """Publish, and apply the leader's pending correction on the whole node."""
         if len(self.node.leaders) == 1:
             return
+        self.noise.sample()
         difference = self.snapshot.take() if self.node.leads else None
         # They lie on the CPU, so that no step waits for a GPU to read them.
         numbers = [float(difference is not None), *self.noise.measured]

@@ -51,7 +51,7 @@ from espnet_distopt.core.effects import Exchange, Program, RunInBackground
 from espnet_distopt.core.gossip_state import GossipState
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.errors import InputError
-from espnet_distopt.optimizers.noise_share import NoiseShare
+from espnet_distopt.optimizers.noise_share import PairedNoiseShare
 
 HALF = 0.5
 """Both learners of an exchange move by this share of their difference, to the mean."""
@@ -75,7 +75,7 @@ class Snapshot:
             the publishing of the copy that was sent and the application of the
             correction -> how often, since construction. It is never cleared.
 
-    Where second moments are corrected, the copy has K elements of a gradient behind the
+    Where second moments are corrected, the copy has K elements of gradients behind the
     parameters, which learners compare (`optimizers.noise_share`) and do not average.
 
     Args:
@@ -89,13 +89,13 @@ class Snapshot:
         self,
         learner: Learner,
         shared: bool = True,
-        noise: NoiseShare | None = None,
+        noise: PairedNoiseShare | None = None,
     ) -> None:
         self._learner = learner
         self._live = learner.params if shared else learner.params[:0]
         self._noise = noise if shared else None
         self._size = len(self._live)
-        compared = self._noise.size if self._noise is not None else 0
+        compared = self._noise.message_size if self._noise is not None else 0
         self._copy = self._live.new_zeros(self._size + compared)
         self._shown = self._copy[: self._size].copy_(self._live.detach())
         self._step = learner.steps
@@ -157,8 +157,8 @@ class Snapshot:
         if self._lent or self._learner.steps < self._kept_until:
             return None
         self._step = self._learner.steps
-        if self._noise is not None:
-            self._copy[self._size :] = self._noise.sample()
+        if self._noise is not None and self._noise.size:
+            self._copy[self._size :] = self._noise.message()
         return self._shown
 
     def _pop_pending(self) -> Tensor:
@@ -256,7 +256,8 @@ class Snapshot:
             work = partial(_subtract_messages, *tensors)
         yield RunInBackground(work)
         if self._noise is not None:
-            self._noise.compare((HALF * difference[self._size :]).square(), HALF)
+            sent = self._copy[self._size :]
+            self._noise.compare_pair(sent, difference[self._size :])
         if self._pending is not None:
             earlier, self._pending = self._pending, None
             self._merging_steps, self._pending_steps = self._pending_steps, []
@@ -316,7 +317,7 @@ class Rounded:
     Args:
         like: the parameters (P,), which are the first reference; an empty tensor if
             there is no learner to exchange with.
-        compared: K, the number of elements of a gradient behind them, which have no
+        compared: K, the number of elements of gradients behind them, which have no
             reference.
     """
 
