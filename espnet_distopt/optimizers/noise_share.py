@@ -69,6 +69,7 @@ class NoiseShare:
         measured: the shares after the last comparison, which `use` makes `shares`.
         size: K, the number of elements that learners compare; 0 where nothing is
             corrected.
+        sees: whether the next update's gradients are kept for `sample`.
 
     Args:
         learner: the learner.
@@ -80,6 +81,7 @@ class NoiseShare:
     def __init__(self, learner: Learner, corrects: bool, each: int = EACH) -> None:
         self._learner = learner
         self._sampled = self._compared = learner.updates
+        self.sees = True
         self._chosen: list[nn.Parameter] = []
         if corrects and can_correct(learner.optimizer):
             # The order of equally large ones is that of the model, on all learners.
@@ -94,10 +96,27 @@ class NoiseShare:
         self.shares = [0.0] * (len(self._chosen) + 1)
         self.measured = list(self.shares)
         new = learner.params.new_zeros
+        self._seen = new(self.size)
+        self._reached = [False] * len(self._chosen)
         self._taken = new(4, self.size)  # g, v, s, and whether they are known
         self._followed = new(2, self.size)  # A and B
         numbers = torch.arange(len(counts)).repeat_interleave(counts)
         self._of = numbers.to(learner.params.device)
+        if self._chosen:
+            learner.updated.append(self._see)
+
+    def _see(self) -> None:
+        """Keep elements of an update's gradients, which a loop clears behind it."""
+        if not self.sees:
+            return
+        gradients = [p.grad for p in self._chosen]
+        self._reached = [each is not None for each in gradients]
+        there = (
+            p.detach() if each is None else each
+            for p, each in zip(self._chosen, gradients, strict=True)
+        )
+        every = zip(there, self._strides, strict=True)
+        torch.cat([each.reshape(-1)[::n] for each, n in every], out=self._seen)
 
     @property
     def gradients(self) -> Tensor:
@@ -109,11 +128,7 @@ class NoiseShare:
         return self.shares[self._place.get(id(parameter), -1)]
 
     def sample(self) -> Tensor:
-        """Return elements of the last update's gradients (K,), until the next call.
-
-        It is called behind an update, before its gradients are cleared. Then they are
-        those that the optimizer has used: a fused one writes back what it unscales.
-        """
+        """Return elements of the last update's gradients (K,), until the next call."""
         if not self._chosen or self._sampled == self._learner.updates:
             return self._taken[0]
         self._sampled = self._learner.updates
@@ -121,20 +136,20 @@ class NoiseShare:
         states = [optimizer.state.get(p, {}) for p in self._chosen]
         groups = {id(p): g for g in optimizer.param_groups for p in g["params"]}
         factors, tensors = [], []
-        both = zip(self._chosen, states, strict=True)
-        for (parameter, state), step in zip(both, steps_of(states), strict=True):
-            here = parameter.detach()
-            gradient, b2 = parameter.grad, float(groups[id(parameter)]["betas"][1])
-            if gradient is None or NOISE not in state or step <= 1:
+        every = zip(self._chosen, states, steps_of(states), self._reached, strict=True)
+        for parameter, state, step, reached in every:
+            b2 = float(groups[id(parameter)]["betas"][1])
+            if not reached or NOISE not in state or step <= 1:
                 factors.append((0.0, 0.0, 0.0, 0.0))
-                tensors.append((here, here, here))
+                tensors.append((parameter.detach(), parameter.detach()))
                 continue
             unbias = 1 / (1 - b2**step), 1 / (1 - b2 ** (step - 1))
             factors.append((1.0, *unbias, 1.0))
-            tensors.append((gradient, state[SQUARES], state[NOISE]))
-        for row, same in zip(self._taken, zip(*tensors, strict=True), strict=False):
-            every = zip(same, self._strides, strict=True)
-            torch.cat([each.reshape(-1)[::n] for each, n in every], out=row)
+            tensors.append((state[SQUARES], state[NOISE]))
+        self._taken[0] = self._seen
+        for row, same in zip(self._taken[1:], zip(*tensors, strict=True), strict=False):
+            both = zip(same, self._strides, strict=True)
+            torch.cat([each.reshape(-1)[::n] for each, n in both], out=row)
         self._taken[3] = 1.0
         self._taken *= self._taken.new_tensor(factors).T[:, self._of]
         return self._taken[0]

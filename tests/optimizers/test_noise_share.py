@@ -11,7 +11,14 @@ from torch.optim import SGD, Adam
 
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.optimizers.consistent import ConsistentSecondMoment
-from espnet_distopt.optimizers.noise_share import EACH, TENSORS, NoiseShare
+from espnet_distopt.optimizers.noise_share import (
+    EACH,
+    STEPS,
+    TENSORS,
+    TURN,
+    NoiseShare,
+    PairedNoiseShare,
+)
 
 
 class Two(nn.Module):
@@ -187,3 +194,87 @@ def test_the_state_of_another_model_begins_anew() -> None:
     other = NoiseShare(Learner(wide, Adam(wide.parameters()), 0, 2), corrects=True)
     other.load_state_dict(state)
     assert other.sample().tolist() == [0] * 30
+
+
+def pair(delay: int, own: float, common: float, epochs: int = 1) -> float:
+    """Return the share of one of two learners, where the other is so many steps ahead.
+
+    They exchange after each step that one of them makes. Both see the same common noise
+    at the same step of an epoch.
+    """
+    shared = torch.randn(
+        TURN + 100,
+        2200,
+        dtype=torch.float64,
+        generator=torch.Generator().manual_seed(2),
+    )
+    drawing = torch.Generator().manual_seed(3)
+    both = []
+    for rank in range(2):
+        model = Two()
+        learner = Learner(model, Adam(model.parameters(), lr=0.1), rank, 2)
+        share = PairedNoiseShare(learner, corrects=True)
+        moment = ConsistentSecondMoment(learner.optimizer, 2, share)
+        both.append((learner, share, moment))
+
+    def step(which: int, number: int) -> None:
+        learner, share, _ = both[which]
+        noise = torch.randn(2200, dtype=torch.float64, generator=drawing)
+        gradient = 3 + common * shared[number] + own * noise
+        for p, part in zip(
+            learner.parameters, gradient.split([2000, 200]), strict=True
+        ):
+            p.grad = part.view_as(p)
+        learner.optimizer.step()
+        learner.steps += 1
+        share.sample()
+
+    for epoch in range(epochs):
+        for _, share, _ in both:
+            share.begin_epoch()
+        for number in range(TURN + 60 + delay):
+            step(1, number)
+            if number >= delay:
+                step(0, number - delay)
+            ahead, behind = (share.message().clone() for _, share, _ in both[::-1])
+            both[0][1].compare_pair(behind, ahead - behind)
+            both[1][1].compare_pair(ahead, behind - ahead)
+        if epoch < epochs - 1:
+            step(1, 0)  # One of them has more data.
+    for _, share, moment in both:
+        share.use()
+        moment.close()
+    shares = [share.of(learner.parameters[0]) for learner, share, _ in both]
+    assert shares[0] == pytest.approx(shares[1], abs=0.1)
+    return shares[0]
+
+
+@pytest.mark.parametrize("delay", [0, 1, STEPS - 1])
+def test_learners_that_are_some_steps_apart_compare_equal_steps(delay: int) -> None:
+    assert pair(delay, own=1, common=1) == pytest.approx(0.5, abs=0.06)
+    assert pair(delay, own=0, common=1) == pytest.approx(0, abs=0.06)
+
+
+def test_what_learners_far_apart_have_in_common_counts_as_their_own() -> None:
+    assert pair(STEPS, own=1, common=1) == pytest.approx(1, abs=0.1)
+
+
+def test_steps_count_from_the_start_of_an_epoch() -> None:
+    assert pair(0, own=0, common=1, epochs=2) == pytest.approx(0, abs=0.06)
+
+
+def test_the_state_of_a_pair_has_its_last_steps() -> None:
+    model = Two()
+    learner = Learner(model, Adam(model.parameters(), lr=0.1), 0, 2)
+    share = PairedNoiseShare(learner, corrects=True)
+    assert len(share.message()) == share.message_size == STEPS * share.size + 1
+    for number in range(5):
+        for p in learner.parameters:
+            p.grad = torch.full_like(p, number)
+        learner.optimizer.step()
+        learner.steps += 1
+        share.sample()
+    again = PairedNoiseShare(learner, corrects=True)
+    again.load_state_dict(share.state_dict())
+    assert torch.equal(again.message(), share.message())
+    assert share.message()[-1] == 5

@@ -289,6 +289,7 @@ class Bmuf(StepsInNodes):
         if self._last.steps == 1:
             # Later in a block learners are apart, and their gradients differ by that.
             self.noise.sample()
+            self.noise.sees = False
         if self._late.under_way and self._last.steps >= self._delay:
             yield from self._end_late(learner)
         if self._last.steps < self._between:
@@ -362,6 +363,7 @@ class Bmuf(StepsInNodes):
     def _message(self, fragment: Fragment, ended: bool) -> Tensor:
         """Return the numbers to average beside a fragment; a new block begins."""
         numbers = fragment.message(self._learner, self.rule, ended)
+        self.noise.sees = True
         gradients = self.noise.gradients.to(numbers)
         return torch.cat([gradients, gradients.square(), numbers])
 
