@@ -219,7 +219,7 @@ class PairedNoiseShare(NoiseShare):
         super().__init__(learner, corrects, EACH_OF_PAIRS)
         self.message_size = STEPS * self.size + 1 if self.size else 0
         self._latest = self._taken.new_zeros(STEPS, self.size)  # The last one first.
-        self._epoch_start = self._seen = learner.steps
+        self._epoch_start = self._last_step = learner.steps
 
     def begin_epoch(self) -> None:
         """Count steps from here, as the other learners do."""
@@ -228,15 +228,15 @@ class PairedNoiseShare(NoiseShare):
     def sample(self) -> Tensor:
         """Return elements of the last update's gradients; called at each step."""
         taken = super().sample()
-        if self.size and self._seen != self._learner.steps:
-            self._seen = self._learner.steps
+        if self.size and self._last_step != self._learner.steps:
+            self._last_step = self._learner.steps
             self._latest = self._latest.roll(1, 0)
             self._latest[0] = taken
         return taken
 
     def message(self) -> Tensor:
         """Return the last steps' samples and the number of steps, (STEPS K + 1,)."""
-        steps = (self._seen - self._epoch_start) % TURN
+        steps = (self._last_step - self._epoch_start) % TURN
         return torch.cat([self._latest.flatten(), self._latest.new_tensor([steps])])
 
     def compare_pair(self, own: Tensor, difference: Tensor) -> None:
@@ -260,13 +260,13 @@ class PairedNoiseShare(NoiseShare):
         """Return all that must be remembered when a run is resumed."""
         more = {
             "latest": self._latest.clone(),
-            "steps": (self._epoch_start, self._seen),
+            "steps": (self._epoch_start, self._last_step),
         }
         return super().state_dict() | more
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` has returned."""
         super().load_state_dict(state)
-        self._epoch_start, self._seen = state["steps"]
+        self._epoch_start, self._last_step = state["steps"]
         if state["latest"].shape == self._latest.shape:
             self._latest = state["latest"].to(self._latest, copy=True)
