@@ -46,7 +46,7 @@ class NoiseShares:
             whole[starts[n] : stop] = number
         self._places, self._of = torch.cat(places), torch.cat(of)
         rows, size = len(x), len(self._places)
-        self._taken = torch.zeros(4, rows, size, dtype=torch.float64)
+        self._taken = torch.zeros(3, rows, size, dtype=torch.float64)
         self._followed = torch.zeros(2, rows, size, dtype=torch.float64)
         self._measured = torch.zeros(rows, len(chosen) + 1, dtype=torch.float64)
         self._sampled = torch.zeros(rows, dtype=torch.long)
@@ -72,13 +72,10 @@ class NoiseShares:
         known = (count > 1).double()
         factors = [
             known,
-            torch.where(count > 1, 1 / (1 - b2**count), 0.0),
             torch.where(count > 1, 1 / (1 - b2 ** (count - 1)), 0.0),
             known,
         ]
-        read = [adam.sampled[rows]]
-        for each in (adam.moments["exp_avg_sq"], adam.noise):
-            read.append(each[rows[:, None], places])
+        read = [adam.sampled[rows], adam.noise[rows[:, None], places]]
         read.append(torch.ones_like(read[0]))
         for moment, factor, taken in zip(read, factors, self._taken, strict=True):
             taken[rows] = moment.double() * factor[:, None]
@@ -111,7 +108,7 @@ class NoiseShares:
         """
         if self._adam is None:
             return
-        _, squares, noise, known = self._taken[:, rows]
+        _, noise, known = self._taken[:, rows]
         b2 = self._adam.decays["exp_avg_sq"]
         passed = (self._sampled[rows] - self._compared[rows]).double()
         self._compared[rows] = self._sampled[rows]
@@ -120,9 +117,8 @@ class NoiseShares:
         followed[0] += deviations * known
         followed[1] += known * d[:, None]
         self._followed[:, rows] = followed
-        there = (followed[1] > 0) & (squares > 0)
-        both = torch.stack([followed[0] / followed[1] / squares, noise / squares])
-        both = both.where(there, 0.0)
+        both = torch.stack([followed[0] / followed[1], noise])
+        both = both.where(followed[1] > 0, 0.0)
         sums = both.new_zeros(2, len(rows), self._measured.shape[1] - 1)
         sums.index_add_(2, self._of, both)
         own, whole = torch.cat([sums, sums.sum(2, keepdim=True)], 2)

@@ -13,11 +13,10 @@ For those who differ by their own noise alone,
     E (g_i - sum_j w_j g_j)^2 = d s_own        d = (1 - w_i)^2 + sum_(j != i) w_j^2
 
 in a mean of any weights; in a plain mean of W learners, d is 1 - 1/W. s_own is
-followed as Adam follows its second moment, and compared with s in units of v, which is
-how Adam weighs elements:
+followed as Adam follows its second moment:
 
     A = b2 A + (g_i - sum_j w_j g_j)^2         B = b2 B + d         s_own = A / B
-    share = sum(s_own / v) / sum(s / v)        over elements of one parameter
+    share = sum(s_own) / sum(s)                over elements of one parameter
 
 Each of the largest parameters has a share of its own, and the others have that of all
 elements. By chance a share may be above 1. Until learners have compared their gradients
@@ -39,7 +38,6 @@ from torch import Tensor, nn
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.optimizers.consistent import (
     NOISE,
-    SQUARES,
     can_correct,
     steps_of,
 )
@@ -98,7 +96,7 @@ class NoiseShare:
         new = learner.params.new_zeros
         self._seen = new(self.size)
         self._reached = [False] * len(self._chosen)
-        self._taken = new(4, self.size)  # g, v, s, and whether they are known
+        self._taken = new(3, self.size)  # g, s, and whether they are known
         self._followed = new(2, self.size)  # A and B
         numbers = torch.arange(len(counts)).repeat_interleave(counts)
         self._of = numbers.to(learner.params.device)
@@ -135,22 +133,20 @@ class NoiseShare:
         optimizer = self._learner.optimizer
         states = [optimizer.state.get(p, {}) for p in self._chosen]
         groups = {id(p): g for g in optimizer.param_groups for p in g["params"]}
-        factors, tensors = [], []
+        factors, noise = [], list[Tensor]()
         every = zip(self._chosen, states, steps_of(states), self._reached, strict=True)
         for parameter, state, step, reached in every:
             b2 = float(groups[id(parameter)]["betas"][1])
             if not reached or NOISE not in state or step <= 1:
-                factors.append((0.0, 0.0, 0.0, 0.0))
-                tensors.append((parameter.detach(), parameter.detach()))
+                factors.append((0.0, 0.0, 0.0))
+                noise.append(parameter.detach())
                 continue
-            unbias = 1 / (1 - b2**step), 1 / (1 - b2 ** (step - 1))
-            factors.append((1.0, *unbias, 1.0))
-            tensors.append((state[SQUARES], state[NOISE]))
+            factors.append((1.0, 1 / (1 - b2 ** (step - 1)), 1.0))
+            noise.append(state[NOISE])
+        both = zip(noise, self._strides, strict=True)
         self._taken[0] = self._seen
-        for row, same in zip(self._taken[1:], zip(*tensors, strict=True), strict=False):
-            both = zip(same, self._strides, strict=True)
-            torch.cat([each.reshape(-1)[::n] for each, n in both], out=row)
-        self._taken[3] = 1.0
+        torch.cat([each.reshape(-1)[::n] for each, n in both], out=self._taken[1])
+        self._taken[2] = 1.0
         self._taken *= self._taken.new_tensor(factors).T[:, self._of]
         return self._taken[0]
 
@@ -164,15 +160,14 @@ class NoiseShare:
         """
         if self.size == 0:
             return
-        _, squares, noise, known = self._taken
+        _, noise, known = self._taken
         passed, self._compared = self._sampled - self._compared, self._sampled
         b2 = float(self._learner.optimizer.param_groups[0]["betas"][1])
         self._followed.mul_(b2 ** max(0, passed))
         self._followed[0].add_(deviations * known)
         self._followed[1].add_(known, alpha=spread)
-        there = (self._followed[1] > 0) & (squares > 0)
-        own = self._followed[0] / self._followed[1] / squares
-        both = torch.stack([own, noise / squares]).where(there, 0.0)
+        own = self._followed[0] / self._followed[1]
+        both = torch.stack([own, noise]).where(self._followed[1] > 0, 0.0)
         sums = both.new_zeros(2, len(self._chosen)).index_add_(1, self._of, both)
         ours, all_noise = torch.cat([sums, sums.sum(1, keepdim=True)], 1).tolist()
         for n, (part, whole) in enumerate(zip(ours, all_noise, strict=True)):
