@@ -219,16 +219,17 @@ class Blocks:
         """Train to the end."""
         learners, rule = self._learners, self._rule
         rates = torch.zeros_like(self._rho)
-        tau = 0
+        tau, compared = 0, 1
         for k in range(learners.steps):
             rates += learners.rates(k)
             learners.step()
             tau += 1
-            if tau == 1:
+            if tau == compared:
                 self._noise.sample(torch.arange(len(learners.x)))
             if tau == self._period or k == learners.steps - 1:
                 self._end_block(tau, rates / tau)
                 rates, tau = torch.zeros_like(rates), 0
+                compared = compared % self._period + 1
         if rule.evaluates_start:
             return self._start()
         return self.theta

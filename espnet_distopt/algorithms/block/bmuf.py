@@ -247,6 +247,7 @@ class Bmuf(StepsInNodes):
         ]
         self.noise = NoiseShare(learner, rule.corrected_workers > 1)
         self._between = config.period // config.fragments
+        self._compared_step = 1
         self._turn = 0
         self._late = LateAverage(max(len(f.params) for f in self.fragments))
         self._some_ended = False
@@ -286,10 +287,10 @@ class Bmuf(StepsInNodes):
         """Count the step; at the end of a block, average and filter."""
         for fragment in self.fragments:
             fragment.steps += 1
-        if self._last.steps == 1:
-            # Later in a block learners are apart, and their gradients differ by that.
+        if self._last.steps == self._compared_step:
             self.noise.sample()
-            self.noise.sees = False
+        # The next block compares a later step: learners are further apart there.
+        self.noise.sees = self._last.steps + 1 == self._compared_step
         if self._late.under_way and self._last.steps >= self._delay:
             yield from self._end_late(learner)
         if self._last.steps < self._between:
@@ -363,7 +364,8 @@ class Bmuf(StepsInNodes):
     def _message(self, fragment: Fragment, ended: bool) -> Tensor:
         """Return the numbers to average beside a fragment; a new block begins."""
         numbers = fragment.message(self._learner, self.rule, ended)
-        self.noise.sees = True
+        self._compared_step = self._compared_step % self._between + 1
+        self.noise.sees = self._compared_step == 1
         gradients = self.noise.gradients.to(numbers)
         return torch.cat([gradients, gradients.square(), numbers])
 
@@ -400,6 +402,7 @@ class Bmuf(StepsInNodes):
             "turn": self._turn,
             "late": self._late.state_dict(),
             "noise": self.noise.state_dict(),
+            "compared_step": self._compared_step,
         }
 
     def join(self, learner: Learner, state: dict[str, Any]) -> None:
@@ -441,5 +444,7 @@ class Bmuf(StepsInNodes):
             fragment.load_state_dict(its, within)
         self._turn = state["turn"]
         self.noise.load_state_dict(state["noise"])
+        self._compared_step = state["compared_step"]
+        self.noise.sees = True
         last = self._last
         self._late.load_state_dict(state["late"], last.params, last.starts())
