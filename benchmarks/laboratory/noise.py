@@ -13,6 +13,7 @@ from espnet_distopt.optimizers.noise_share import (
     EACH_OF_PAIRS,
     STEPS,
     TENSORS,
+    WHOLE,
 )
 from laboratory.learners import Adam, Learners
 
@@ -123,7 +124,8 @@ class NoiseShares:
         sums.index_add_(2, self._of, both)
         own, whole = torch.cat([sums, sums.sum(2, keepdim=True)], 2)
         before = self._measured[rows]
-        share = torch.where(whole > 0, own / whole, before)
+        share = (own / whole / WHOLE).clamp(max=1.0)
+        share = torch.where(whole > 0, share, before)
         self._measured[rows] = share
 
     def compare_on(self, weights: Tensor) -> None:

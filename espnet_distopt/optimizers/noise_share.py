@@ -19,8 +19,10 @@ followed as Adam follows its second moment:
     share = sum(s_own) / sum(s)                over elements of one parameter
 
 Each of the largest parameters has a share of its own, and the others have that of all
-elements. By chance a share may be above 1. Until learners have compared their gradients
-the shares are 0, and nothing is corrected.
+elements. A few elements measure it to some per cent. Where learners have nothing in
+common, too small a share would leave more noise than N learners have, if N is large: so
+shares are divided by `WHOLE`, and are at most 1. Until learners have compared their
+gradients they are 0, and nothing is corrected.
 
 Learners that do not keep step meet what they have in common at different times. So each
 of two learners that exchange sends the gradients of its last steps, and they compare
@@ -50,6 +52,9 @@ EACH = 256
 
 EACH_OF_PAIRS = 32
 """The same where learners exchange in pairs, and do so more often."""
+
+WHOLE = 0.9
+"""A share that is measured as so much counts as 1."""
 
 STEPS = 8
 """The number of last steps whose gradients they exchange."""
@@ -172,7 +177,7 @@ class NoiseShare:
         ours, all_noise = torch.cat([sums, sums.sum(1, keepdim=True)], 1).tolist()
         for n, (part, whole) in enumerate(zip(ours, all_noise, strict=True)):
             if whole > 0:
-                self.measured[n] = part / whole
+                self.measured[n] = min(1.0, part / whole / WHOLE)
 
     def use(self) -> None:
         """Step by what was measured last; the training side calls it."""
