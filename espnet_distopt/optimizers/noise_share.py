@@ -94,17 +94,18 @@ class NoiseShare:
         self._strides = [-(-p.numel() // each) for p in self._chosen]
         both = zip(self._chosen, self._strides, strict=True)
         found = [-(-p.numel() // n) for p, n in both]
-        counts = torch.tensor(found, dtype=torch.int64)
+        self._counts = torch.tensor(found, dtype=torch.int64)
         self.size = sum(found)
         self.shares = [0.0] * (len(self._chosen) + 1)
         self.measured = list(self.shares)
         new = learner.params.new_zeros
         self._seen = new(self.size)
         self._reached = [False] * len(self._chosen)
-        self._taken = new(3, self.size)  # g, s, and whether they are known
-        self._followed = new(2, self.size)  # A and B
-        numbers = torch.arange(len(counts)).repeat_interleave(counts)
-        self._of = numbers.to(learner.params.device)
+        self._taken = new(2, self.size)  # g and s
+        # What is measured from them lies on the CPU, where sums have the same bits.
+        self._factors = torch.zeros(2, len(self._chosen))  # of s; whether it is known
+        self._followed = torch.zeros(2, self.size, dtype=learner.params.dtype)  # A, B
+        self._of = torch.arange(len(found)).repeat_interleave(self._counts)
         if self._chosen:
             learner.updated.append(self._see)
 
@@ -141,18 +142,18 @@ class NoiseShare:
         factors, noise = [], list[Tensor]()
         every = zip(self._chosen, states, steps_of(states), self._reached, strict=True)
         for parameter, state, step, reached in every:
+            known = reached and NOISE in state and step > 1
             b2 = float(groups[id(parameter)]["betas"][1])
-            if not reached or NOISE not in state or step <= 1:
-                factors.append((0.0, 0.0, 0.0))
-                noise.append(parameter.detach())
-                continue
-            factors.append((1.0, 1 / (1 - b2 ** (step - 1)), 1.0))
-            noise.append(state[NOISE])
-        both = zip(noise, self._strides, strict=True)
+            factors.append((1 / (1 - b2 ** (step - 1)) if known else 0.0, float(known)))
+            noise.append(state[NOISE] if known else parameter.detach())
+        self._factors = torch.tensor(factors, dtype=self._followed.dtype).T
         self._taken[0] = self._seen
+        both = zip(noise, self._strides, strict=True)
         torch.cat([each.reshape(-1)[::n] for each, n in both], out=self._taken[1])
-        self._taken[2] = 1.0
-        self._taken *= self._taken.new_tensor(factors).T[:, self._of]
+        parts = torch.split(self._taken[0], self._counts.tolist())
+        for part, (_, is_known) in zip(parts, factors, strict=True):
+            if not is_known:
+                part.zero_()
         return self._taken[0]
 
     def compare(self, deviations: Tensor, spread: float) -> None:
@@ -165,14 +166,15 @@ class NoiseShare:
         """
         if self.size == 0:
             return
-        _, noise, known = self._taken
+        squares, noise = torch.stack([deviations.to(self._taken), self._taken[1]]).cpu()
+        factors, known = self._factors[:, self._of]
         passed, self._compared = self._sampled - self._compared, self._sampled
         b2 = float(self._learner.optimizer.param_groups[0]["betas"][1])
         self._followed.mul_(b2 ** max(0, passed))
-        self._followed[0].add_(deviations * known)
+        self._followed[0].add_(squares * known)
         self._followed[1].add_(known, alpha=spread)
         own = self._followed[0] / self._followed[1]
-        both = torch.stack([own, noise]).where(self._followed[1] > 0, 0.0)
+        both = torch.stack([own, noise * factors]).where(self._followed[1] > 0, 0.0)
         sums = both.new_zeros(2, len(self._chosen)).index_add_(1, self._of, both)
         ours, all_noise = torch.cat([sums, sums.sum(1, keepdim=True)], 1).tolist()
         for n, (part, whole) in enumerate(zip(ours, all_noise, strict=True)):
@@ -188,6 +190,7 @@ class NoiseShare:
         return {
             "shares": list(self.shares),
             "taken": self._taken.clone(),
+            "factors": self._factors.clone(),
             "followed": self._followed.clone(),
             "updates": (self._sampled, self._compared),
         }
@@ -199,6 +202,7 @@ class NoiseShare:
         self.measured = list(state["shares"])
         self.use()
         self._taken.copy_(state["taken"])
+        self._factors = state["factors"].cpu()
         self._followed.copy_(state["followed"])
         self._sampled, self._compared = state["updates"]
 
@@ -237,7 +241,7 @@ class PairedNoiseShare(NoiseShare):
     def message(self) -> Tensor:
         """Return the last steps' samples and the number of steps, (STEPS K + 1,)."""
         steps = (self._last_step - self._epoch_start) % TURN
-        return torch.cat([self._latest.flatten(), self._latest.new_tensor([steps])])
+        return torch.cat([self._latest.flatten(), self._latest.new_full((1,), steps)])
 
     def compare_pair(self, own: Tensor, difference: Tensor) -> None:
         """Compare the messages of two learners.
@@ -248,6 +252,7 @@ class PairedNoiseShare(NoiseShare):
         """
         if self.size == 0:
             return
+        own, difference = torch.stack([own, difference]).cpu()
         ahead = (round(float(difference[-1])) + TURN // 2) % TURN - TURN // 2
         mine = own[:-1].view(STEPS, self.size)
         theirs = mine + difference[:-1].view(STEPS, self.size)
