@@ -372,11 +372,8 @@ class Bmuf(StepsInNodes):
     def _read(self, fragment: Fragment, mean: Tensor) -> BlockSummary:
         """Return what all learners know of a block, from the mean of the numbers."""
         size = self.noise.size
-        gradients, squares, numbers = (
-            mean[:size],
-            mean[size : 2 * size],
-            mean[2 * size :],
-        )
+        parts = torch.split(mean, [size, size, len(mean) - 2 * size])
+        gradients, squares, numbers = parts
         # They are of those who have lived to take part.
         workers = len(self.node.living_leaders(self._learner))
         self.noise.compare(squares - gradients.square(), 1 - 1 / workers)

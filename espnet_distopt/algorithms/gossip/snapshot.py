@@ -256,8 +256,8 @@ class Snapshot:
             work = partial(_subtract_messages, *tensors)
         yield RunInBackground(work)
         if self._noise is not None:
-            sent = self._copy[self._size :]
-            self._noise.compare_pair(sent, difference[self._size :])
+            own = self._copy[self._size :]
+            self._noise.compare_pair(own, difference[self._size :])
         if self._pending is not None:
             earlier, self._pending = self._pending, None
             self._merging_steps, self._pending_steps = self._pending_steps, []
