@@ -205,7 +205,7 @@ def test_a_resumed_training_draws_the_same_augmentation(
         (["--input_size", "none"], "input_size: expected the height"),
         (
             ["--encoder_conf", "depth=3"],
-            "encoder_conf has depth, which encoder: cnn_rnn",
+            "encoder_conf has depth, which encoder: ",
         ),
         (["--encoder_conf", "shortcut=true"], "shortcut needs model_conf: interctc_"),
         (["--model_conf", "interctc_weight=0.1"], "interctc_weight .* and the reverse"),
