@@ -89,7 +89,7 @@ class NoiseShare:
         if corrects and can_correct(learner.optimizer):
             # The order of equally large ones is that of the model, on all learners.
             largest = sorted(learner.parameters, key=lambda p: -p.numel())
-            self._chosen = largest[:TENSORS]
+            self._chosen = [p for p in largest[:TENSORS] if p.numel()]
         self._place = {id(p): n for n, p in enumerate(self._chosen)}
         self._strides = [-(-p.numel() // each) for p in self._chosen]
         both = zip(self._chosen, self._strides, strict=True)

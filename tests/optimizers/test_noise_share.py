@@ -118,6 +118,8 @@ def test_only_some_elements_of_the_largest_parameters_are_compared() -> None:
     model = nn.ParameterList(nn.Parameter(torch.zeros(n)) for n in range(1, 41))
     learner = Learner(model, Adam(model.parameters()), 0, 2)
     assert NoiseShare(learner, True).size == sum(range(41 - TENSORS, 41))
+    model = nn.ParameterList(nn.Parameter(torch.zeros(n)) for n in (0, 2))
+    assert NoiseShare(Learner(model, Adam(model.parameters()), 0, 2), True).size == 2
     wide = nn.Linear(1000, 3, bias=False)
     learner = Learner(wide, Adam(wide.parameters()), 0, 2)
     assert NoiseShare(learner, True).size == 3000 // -(-3000 // EACH)
