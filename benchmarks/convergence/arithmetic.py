@@ -11,7 +11,7 @@ from typing import Any
 from espnet_distopt.algorithms import ALGORITHMS
 
 VERSIONS: dict[str, int] = {
-    "second_moment consistent": 1,
+    "second_moment consistent": 2,  # Learners measure the share of noise they own.
     "local_sgd moments average": 2,  # The noise of averaged moments is that of a mean.
     "slowmo": 3,  # In simulation it saw the rate of the next step.
     "warmup None": 2,  # Block momentum sets in by itself; it was there at once.
@@ -19,7 +19,9 @@ VERSIONS: dict[str, int] = {
 """The name of an algorithm, an option with its value, or both -> its number, from 1."""
 
 
-def versions(algorithm: str, options: Iterable[tuple[str, Any]]) -> dict[str, int]:
+def versions(
+    algorithm: str, options: Iterable[tuple[str, Any]], optimizer: str = "adam"
+) -> dict[str, int]:
     """Return the numbers above 1 that concern a method.
 
     An option that is not given has its default, whose number counts as well. A number
@@ -28,9 +30,12 @@ def versions(algorithm: str, options: Iterable[tuple[str, Any]]) -> dict[str, in
     Args:
         algorithm: the name of the algorithm, or `none` for the stock training.
         options: (name, value) of its options.
+        optimizer: the optimizer; only Adam's second moment is corrected.
     """
     known = ALGORITHMS.get(algorithm)
     defaults = {o.name: o.default for o in fields(known.config)} if known else {}
     chosen = [f"{name} {value}" for name, value in (defaults | dict(options)).items()]
     named = [algorithm, *chosen, *(f"{algorithm} {each}" for each in chosen)]
+    if optimizer != "adam":
+        named = [name for name in named if "second_moment" not in name]
     return {name: VERSIONS[name] for name in named if VERSIONS.get(name, 1) > 1}

@@ -80,7 +80,7 @@ class Training:
         """Return all that the result depends on, without what has its default."""
         defaults = {field.name: field.default for field in fields(self)}
         key = {k: v for k, v in asdict(self).items() if v != defaults[k]}
-        arithmetic = versions(self.algorithm, self.options)
+        arithmetic = versions(self.algorithm, self.options, self.optim)
         return key | ({"arithmetic": arithmetic} if arithmetic else {})
 
 

@@ -128,14 +128,19 @@ class Adam:
 
         m <- b1 m + (1 - b1) g          v <- b2 v + (1 - b2) g^2
         s <- b2 s + (1 - b2) (g - mh)^2 / (1 + r)          mh = m / (1 - b1^(t-1))
-        vN = max(v - (1 - 1/N) (1 - b2^t) / (1 - b2^(t-1)) s, v / N)
+        vN = max(v - c (1 - 1/N) (1 - b2^t) / (1 - b2^(t-1)) s, v / N)
         x <- x - lr m / (1 - b1^t) / (sqrt(vN / (1 - b2^t)) + eps)
 
     r = q / (1 - b1^(t-1))^2, and q is the share of the noise that m has of one batch's
-    (`espnet_distopt.optimizers.consistent`). In the first update vN = v.
+    (`espnet_distopt.optimizers.consistent`). In the first update vN = v. c is the share
+    of the noise that is a replica's own, see `noise`.
 
     Attributes:
         batches: N for each replica (R,); it may change between two updates.
+        shares: c of T parameters, and of the others, for each replica (R, T + 1).
+        share_of: the column of `shares` that is an element's (P,).
+        places: the K elements that replicas compare.
+        sampled: these of their last gradients (R, K).
         averaged: when first moments were averaged last, in updates, and the share of
             the noise that was left then; (R,) both.
 
@@ -155,6 +160,10 @@ class Adam:
         self.counts = torch.zeros(len(like), dtype=torch.float32)
         self.batches = torch.full((len(like),), batches, dtype=torch.float64)
         self.noise = torch.zeros_like(like if batches > 1 else like[:, :0])
+        self.shares = torch.ones(len(like), 1, dtype=torch.float64)
+        self.share_of = torch.zeros(like.shape[1], dtype=torch.long)
+        self.places = torch.zeros(0, dtype=torch.long)
+        self.sampled = torch.zeros(len(like), 0, dtype=torch.float64)
         self.averaged = torch.zeros(2, len(like), dtype=torch.float64)
         self._follows_noise = batches > 1
 
@@ -169,6 +178,7 @@ class Adam:
         v.mul_(b2).addcmul_(g, g, value=1 - b2)
         divided = v
         if self._follows_noise:
+            self.sampled[rows] = g[:, self.places].double()
             divided = self._of_all_batches(rows, g, m, v, before)
         m.lerp_(g, 1 - b1)
         put(first, rows, m)
@@ -203,7 +213,8 @@ class Adam:
         deviation.square_().mul_(_column(known * (1 - b2) / spread, g))
         s.mul_(b2).add_(deviation)
         put(self.noise, rows, s)
-        vn = torch.addcmul(v, s, _column(-removed, g))
+        shares = (self.shares[rows] * -removed[:, None]).to(g)[:, self.share_of]
+        vn = torch.addcmul(v, s, shares)
         return torch.maximum(vn, v * _column(1 - others, g), out=vn)
 
     def forget(self) -> None:

@@ -24,6 +24,7 @@ from torch import Tensor
 from espnet_distopt.algorithms.block.options import BlockRule
 from espnet_distopt.core.mixing import Topology, mixing_matrix, randomized_ring
 from laboratory.learners import Adam, Learners, Rows, put, take
+from laboratory.noise import NoiseShares
 from laboratory.schedules import Wave
 
 # All-reduce, and gradients that come one step late
@@ -96,6 +97,8 @@ def ring_mean(x: Tensor, order: Sequence[int]) -> Tensor:
 def dpsgd(learners: Learners, mixing: Mixing) -> Tensor:
     """Train with D-PSGD: X_{k+1} = W_k X_k - U(X_k)."""
     mixed = torch.empty_like(learners.x)
+    noise, everybody = NoiseShares(learners), torch.arange(len(learners.x))
+    each = torch.eye(learners.size, dtype=torch.float64)[None]
 
     def apply(rows: Rows, direction: Tensor, scale: Tensor) -> None:
         mixed[rows].addcmul_(direction, scale)
@@ -105,6 +108,8 @@ def dpsgd(learners: Learners, mixing: Mixing) -> Tensor:
         learners.by_training(mixed).copy_(mixing(x, k))
         learners.step(apply)
         learners.x.copy_(mixed)
+        noise.compare_on(mixing(each, k)[0])
+        noise.sample(everybody)
     return learners.by_training(learners.x).mean(1)
 
 
@@ -127,6 +132,7 @@ def adpsgd(learners: Learners, waves: Iterable[Wave]) -> Tensor:
     is_behind = torch.zeros(len(x), dtype=torch.bool)
     keeps = torch.zeros(len(x), dtype=torch.bool)
     halves: dict[int, Tensor] = {}
+    noise, deviations = NoiseShares(learners, pairs=True), dict[int, Tensor]()
 
     def apply(rows: Rows, direction: Tensor, scale: Tensor) -> None:
         kept, shown = keeps[rows], take(copy, rows)
@@ -146,14 +152,21 @@ def adpsgd(learners: Learners, waves: Iterable[Wave]) -> Tensor:
         keeps.zero_()
         keeps[wave.kept] = True
         learners.step(apply, wave.rows if len(wave.rows) < len(x) else None)
+        noise.use(wave.rows)
+        noise.sample(wave.rows)
+        noise.publish(wave.rows[~keeps[wave.rows]])
         for exchanges in wave.exchanges:
             for a, p in exchanges.pairs:
                 mean = copy[a].add_(copy[p]).mul_(0.5)
                 copy[p].copy_(mean)
+                both = noise.deviations(a, p).expand(2, -1)
+                noise.compare(torch.tensor([a, p]), both, 0.5)
             for number, of_a, of_p in exchanges.begun:
                 halves[number] = (copy[of_p] - copy[of_a]).mul_(0.5)
+                deviations[number] = noise.deviations(of_a, of_p)[None]
             for number, rank, sign in exchanges.ended:
                 copy[rank].add_(halves[number], alpha=sign)
+                noise.compare(torch.tensor([rank]), deviations[number], 0.5)
     x.copy_(copy - behind)
     return learners.by_training(x).mean(1)
 
@@ -194,6 +207,7 @@ class Blocks:
         self._ahead, self._rho, self._agreeing = zeros, zeros, zeros
         self._last = zeros
         self._taken = 0
+        self._noise = NoiseShares(learners)
         optimizer = learners.optimizer
         self._began = zeros
         self._moments = {
@@ -205,14 +219,17 @@ class Blocks:
         """Train to the end."""
         learners, rule = self._learners, self._rule
         rates = torch.zeros_like(self._rho)
-        tau = 0
+        tau, compared = 0, 1
         for k in range(learners.steps):
             rates += learners.rates(k)
             learners.step()
             tau += 1
+            if tau == compared:
+                self._noise.sample(torch.arange(len(learners.x)))
             if tau == self._period or k == learners.steps - 1:
                 self._end_block(tau, rates / tau)
                 rates, tau = torch.zeros_like(rates), 0
+                compared = compared % self._period + 1
         if rule.evaluates_start:
             return self._start()
         return self.theta
@@ -225,6 +242,7 @@ class Blocks:
 
     def _end_block(self, tau: int, rates: Tensor) -> None:
         rule, x = self._rule, self._learners.by_training(self._learners.x)
+        self._noise.compare_together()
         mean = x.mean(1)
         change = mean - self._start()
         if rule.warmup is None:

@@ -15,6 +15,7 @@ from espnet_distopt.core.effects import Broadcast, Effect, Program
 from espnet_distopt.core.gossip_state import GossipState
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.core.membership import Members
+from espnet_distopt.optimizers.noise_share import NoiseShare
 
 
 class UnequalStepsError(RuntimeError):
@@ -53,6 +54,8 @@ class Algorithm:
         averaged_batches: the number of batches whose mean the average of the learners
             takes, for which Adam's second moment is corrected; 1 leaves it alone. It
             follows the members.
+        noise: what compares the noise of this learner with that of others, for the
+            correction; None where nothing is corrected.
         survives: whether the training goes on when a learner is lost. If not, the run
             ends with a `PeerLostError`, which names the learner.
         advice: what a user who comes from DDP has to change beside the algorithm's
@@ -64,6 +67,7 @@ class Algorithm:
     equal_steps = False
     may_freeze = False
     averaged_batches: float = 1
+    noise: NoiseShare | None = None
     survives = False
     advice = ""
 

@@ -63,7 +63,10 @@ class Lifecycle:
         self.epochs = self.stops = 0
         self.gossiping = False
         self._correction = correct(
-            learner.optimizer, algorithm.averaged_batches, warns=learner.rank == 0
+            learner.optimizer,
+            algorithm.averaged_batches,
+            algorithm.noise,
+            warns=learner.rank == 0,
         )
 
     def close(self) -> None:

@@ -186,6 +186,7 @@ class Learner:
         The gradient and the optimizer's state get storage of their own as well, because
         they may be views of flat buffers, too.
         """
+        self.forget_algorithm()
         if self._watch is not None:
             self._watch.remove()
             self._watch = None  # It is in a cycle with the learner.

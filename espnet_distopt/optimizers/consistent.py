@@ -15,10 +15,12 @@ the step before, mh, is independent of the noise of g_t, and where mu does not c
     r_t  = (1 - b1) / (1 + b1) (1 + b1^(t-1)) / (1 - b1^(t-1))      Var(mh) = r_t s
     s_t  = b2 s_(t-1) + (1 - b2) (g_t - mh)^2 / (1 + r_t)           t > 1
     sh_t = s_t / (1 - b2^(t-1))                                     estimates s
-    vN_t = max(vh_t - (1 - 1/N) sh_t, vh_t / N)
+    vN_t = max(vh_t - c (1 - 1/N) sh_t, vh_t / N)
 
     mh, vh     Adam's bias-corrected moments        t   its number of updates
     N          number of batches
+    c          the share of s that is a learner's own, which learners measure by
+               comparing their gradients, see `noise_share`
 
 Where learners average their first moments, too, mh has less noise than that. An average
 over W workers at update a leaves the share q_a of s in m, and from then on
@@ -30,9 +32,10 @@ over W workers at update a leaves the share q_a of s in m, and from then on
 where c is the average before: what the workers have in common is not averaged out. With
 a = 0 and q_0 = 0 that is the r_t above.
 
-A mu that changes makes (g - mh)^2 too large, and vN too small. The lower bound vh / N
-limits that: mu^2 + s <= N (mu^2 + s / N), so vN is never smaller than what it estimates
-could be. The estimate is an idea of this project; no paper that we know has it.
+A mu that changes, and noise that learners have in common, make (g - mh)^2 too large.
+c mends that, and so does the lower bound vh / N: mu^2 + s <= N (mu^2 + s / N), so vN is
+never smaller than what it estimates could be. The estimate is an idea of this project;
+no paper that we know has it.
 
 The optimizer's own step is left as it is: for the time of the step it is lent another
 second moment, such that it arrives at vN, and afterwards it gets
@@ -54,7 +57,7 @@ where Adam's own step passes over seven.
 import inspect
 import logging
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -87,6 +90,22 @@ GPU_CHUNK = 1 << 24
 """The same on a GPU, where each chunk costs the launch of some operations."""
 
 
+class Shares(Protocol):
+    """Which share of a parameter's noise is each learner's own, c."""
+
+    def of(self, parameter: Tensor) -> float:
+        """Return c of a parameter."""
+        ...
+
+
+class AllOwn:
+    """Learners whose noise has nothing in common: c is 1."""
+
+    def of(self, parameter: Tensor) -> float:
+        """Return 1."""
+        return 1.0
+
+
 def can_correct(optimizer: Optimizer) -> bool:
     """Return whether the second moment of `optimizer` can be corrected.
 
@@ -111,13 +130,17 @@ def _is_known(group: dict[str, Any]) -> bool:
 
 
 def correct(
-    optimizer: Optimizer, batches: float, warns: bool = True
+    optimizer: Optimizer,
+    batches: float,
+    noise: Shares | None = None,
+    warns: bool = True,
 ) -> "ConsistentSecondMoment | None":
     """Correct the steps of `optimizer` from now on, if it is known and there is need.
 
     Args:
         optimizer: the optimizer of one learner.
         batches: the number of batches whose mean the learners' average takes.
+        noise: the shares of each learner's own noise; None means all of it.
         warns: whether to log that the optimizer is not known. SGD divides by nothing,
             and needs no warning.
 
@@ -127,7 +150,7 @@ def correct(
     if batches == 1 or isinstance(optimizer, SGD):
         return None
     if can_correct(optimizer):
-        return ConsistentSecondMoment(optimizer, batches)
+        return ConsistentSecondMoment(optimizer, batches, noise)
     if warns:
         logging.getLogger(__name__).warning(
             f"second_moment: consistent is not known for this "
@@ -148,12 +171,18 @@ class ConsistentSecondMoment:
     Args:
         optimizer: an optimizer for which `can_correct` holds.
         batches: N at first, above 1.
+        noise: the shares of each learner's own noise; None means all of it.
     """
 
-    def __init__(self, optimizer: Optimizer, batches: float) -> None:
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        batches: float,
+        noise: Shares | None = None,
+    ) -> None:
         assert can_correct(optimizer)
         assert batches > 1
-        self.batches = batches
+        self.batches, self._noise = batches, noise or AllOwn()
         self._own: list[tuple[dict[str, Any], Tensor]] = []
         self._handles = [
             optimizer.register_step_pre_hook(self._before),
@@ -194,7 +223,8 @@ class ConsistentSecondMoment:
         for group, parameters in _chunks(optimizer):
             states = [optimizer.state[p] for p in parameters]
             gradients = _gradients(optimizer, group, parameters)
-            ages = list(zip(_steps(states), _shared(states), strict=True))
+            removed = [(1 - 1 / self.batches) * self._noise.of(p) for p in parameters]
+            ages = list(zip(steps_of(states), _shared(states), strict=True))
             for age in set(ages):
                 if age[0] == 0:  # Before the first update no mean is there to differ.
                     continue
@@ -203,6 +233,7 @@ class ConsistentSecondMoment:
                     group,
                     [states[n] for n in alike],
                     [gradients[n] for n in alike],
+                    [removed[n] for n in alike],
                     age,
                 )
 
@@ -211,6 +242,7 @@ class ConsistentSecondMoment:
         group: dict[str, Any],
         states: list[dict[str, Any]],
         gradients: list[Tensor],
+        removed: list[float],
         age: tuple[float, Shared],
     ) -> None:
         b1, b2 = map(float, group["betas"])
@@ -220,7 +252,8 @@ class ConsistentSecondMoment:
                 state[NOISE] = torch.zeros_like(state[SQUARES])
         squares, noise = _of(states, SQUARES), _of(states, NOISE)
         moments = squares, noise, _of(states, "exp_avg")
-        lent = to_lend(*moments, gradients, step, (b1, b2), self.batches, shared)
+        batches = self.batches
+        lent = to_lend(*moments, gradients, removed, step, (b1, b2), batches, shared)
         for state, own, other in zip(states, squares, lent, strict=True):
             self._own.append((state, own))
             state[SQUARES] = other
@@ -269,7 +302,7 @@ def _chunks(optimizer: Optimizer) -> Iterator[tuple[dict[str, Any], list[Tensor]
             yield group, chunk
 
 
-def _steps(states: list[dict[str, Any]]) -> list[float]:
+def steps_of(states: list[dict[str, Any]]) -> list[float]:
     """Return the number of updates of some parameters, 0 where there was none yet.
 
     A fused optimizer may keep it on a GPU, and to ask for each one would wait each
@@ -306,6 +339,7 @@ def to_lend(
     noise: Tensors,
     means: Tensors,
     gradients: Tensors,
+    removed: list[float],
     step: float,
     betas: tuple[float, float],
     batches: float,
@@ -323,6 +357,7 @@ def to_lend(
         noise: s of the step before.
         means: Adam's first moment of the step before, without bias correction.
         gradients: the gradients that the moments will follow in this step.
+        removed: the share of s that the average removes, c (1 - 1/N), for each tensor.
         step: the number of updates before this step, above 0.
         betas: Adam's decay rates (b1, b2), of which b2 is above 0.
         batches: N.
@@ -336,8 +371,9 @@ def to_lend(
     torch._foreach_mul_(squares, b2)
     torch._foreach_addcmul_(squares, gradients, gradients, 1 - b2)
     # vN (1 - b2^t), where s has a bias of its own, that of a step less.
-    removed = (1 - 1 / batches) * ((1 - b2 ** (step + 1)) / (1 - b2**step))
-    lent = list(torch._foreach_add(squares, noise, alpha=-removed))
+    unbias_s = (1 - b2 ** (step + 1)) / (1 - b2**step)
+    lent = list(torch._foreach_mul(noise, [-each * unbias_s for each in removed]))
+    torch._foreach_add_(lent, squares)
     torch._foreach_maximum_(lent, torch._foreach_div(squares, float(batches)))
     torch._foreach_addcmul_(lent, gradients, gradients, -(1 - b2))
     torch._foreach_div_(lent, b2)

@@ -14,6 +14,7 @@ from espnet_distopt.algorithms import ALGORITHMS, build
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.core.membership import Members
 from espnet_distopt.optimizers.consistent import NOISE, ConsistentSecondMoment
+from espnet_distopt.optimizers.noise_share import NoiseShare
 from espnet_distopt.simulation import (
     Compute,
     Fault,
@@ -111,9 +112,10 @@ def follow(model: Point, optimizer: Optimizer, found: list[torch.Tensor]) -> Non
 
 @pytest.mark.parametrize(("name", "of_three"), [("adpsgd", 3), ("local_sgd", 4)])
 def test_steps_after_a_death_are_those_of_one_batch_less(
-    name: str, of_three: int
+    name: str, of_three: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Learner 2 dies in the third step; local_sgd learns it when the block ends."""
+    monkeypatch.setattr(NoiseShare, "of", lambda self, parameter: 1.0)
     options = {"period": 2} if name == "local_sgd" else {}
     gradients = along_each(lambda rank, step: GRADIENTS[rank, step])
     learners = points(name, 3, gradients, Adam, [0.0, 0.0], **options)
@@ -151,15 +153,22 @@ def test_others_leave_the_second_moment_alone(name: str) -> None:
     assert build(name, {}, learner()).averaged_batches == 1
 
 
-def distance_gone(name: str, moment: str | None) -> float:
+def distance_gone(name: str, moment: str | None, common: float = 0.0) -> float:
     """Return how far the mean goes where learners see noise about the same slope.
 
-    The moments look back on 200 steps, and the training has 400.
+    The moments look back on 200 steps, and the training has 400. `common` is the
+    deviation of the noise that all have in common, beside that of their own, 1.
     """
     options = dict(AVERAGING[name][0]) if name in AVERAGING else {}
     if moment is not None:
         options["second_moment"] = moment
-    gradients = along_each(lambda rank, step: 0.2 + drawn(1000 * step + rank, 100))
+    gradients = along_each(
+        lambda rank, step: (
+            0.2
+            + drawn(1000 * step + rank, 100)
+            + common * drawn(1000 * step + 999, 100)
+        )
+    )
     make = partial(AdamW, lr=0.01, betas=(0.9, 0.995))
     simulation = started(points(name, 8, gradients, make, [0.0] * 100, **options))
     simulation.epoch(400)
@@ -171,6 +180,13 @@ def test_the_mean_goes_as_far_as_with_all_reduce(name: str) -> None:
     whole = distance_gone("allreduce", None)
     assert distance_gone(name, None) == pytest.approx(whole, rel=0.1)
     assert distance_gone(name, "local") < 0.6 * whole
+
+
+@pytest.mark.parametrize("name", ["local_sgd", "dpsgd", "adpsgd"])
+def test_noise_in_common_is_not_taken_for_noise_that_averages_remove(name: str) -> None:
+    """Steps that took it so would be 1.7 times as long as those of all-reduce."""
+    whole = distance_gone("allreduce", None, common=1.0)
+    assert distance_gone(name, None, common=1.0) == pytest.approx(whole, rel=0.1)
 
 
 def test_an_optimizer_that_is_not_known_is_trained_and_named_once() -> None:

@@ -221,7 +221,8 @@ def test_a_stop_is_forwarded(
     run = begun(tmp_path, 2, "--restarts", "3", what="save")
     run.process.send_signal(number)
     status, out, err = run.ended()
-    assert (status, err) == (75, [])
+    said = f"launch: {signal.Signals(number).name}: the learners are told"
+    assert (status, err) == (75, [said])
     assert out.count(f"saved on {heard}") == 2
 
 

@@ -70,6 +70,7 @@ from espnet_distopt.core.effects import AllReduceMean, Effect, Program, Ranks
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.core.membership import Members
 from espnet_distopt.errors import InputError
+from espnet_distopt.optimizers.noise_share import NoiseShare
 
 
 class Fragment:
@@ -221,12 +222,14 @@ class Bmuf(StepsInNodes):
         rule: the rule by which a block ends.
         node: this learner's node, which is one worker.
         fragments: the parts of the model that take turns in ending a block.
+        noise: see `Algorithm`.
     """
 
+    noise: NoiseShare
     survives = True
 
     def __init__(self, config: BlockConfig, learner: Learner) -> None:
-        self._config = config
+        self._config, self._learner = config, learner
         self.node = node = Node(learner, config.per_node)
         workers = len(node.leaders)
         rule = config.rule(workers)
@@ -242,7 +245,9 @@ class Bmuf(StepsInNodes):
             Fragment(config, learner, part, rule, self._averaging)
             for part in cut(learner, config.fragments)
         ]
+        self.noise = NoiseShare(learner, rule.corrected_workers > 1)
         self._between = config.period // config.fragments
+        self._compared_step = 1
         self._turn = 0
         self._late = LateAverage(max(len(f.params) for f in self.fragments))
         self._some_ended = False
@@ -282,6 +287,10 @@ class Bmuf(StepsInNodes):
         """Count the step; at the end of a block, average and filter."""
         for fragment in self.fragments:
             fragment.steps += 1
+        if self._last.steps == self._compared_step:
+            self.noise.sample()
+        # The next block compares a later step: learners are further apart there.
+        self.noise.sees = self._last.steps + 1 == self._compared_step
         if self._late.under_way and self._last.steps >= self._delay:
             yield from self._end_late(learner)
         if self._last.steps < self._between:
@@ -331,8 +340,8 @@ class Bmuf(StepsInNodes):
     def _end_block(self, learner: Learner, ended: bool) -> Generator[Effect, Any, bool]:
         """Average and filter; return whether every learner has ended its epoch."""
         fragment = self._next()
-        message = fragment.message(learner, self.rule, ended)
-        summary = self._read(fragment, (yield AllReduceMean(message, self._averaging)))
+        mean = yield AllReduceMean(self._message(fragment, ended), self._averaging)
+        summary = self._read(fragment, mean)
         if summary.tau > 0:
             yield from fragment.average()
             # Now the rule is that of the workers who have lived to take part.
@@ -342,7 +351,7 @@ class Bmuf(StepsInNodes):
     def _begin_late(self, learner: Learner, ended: bool) -> Program:
         """Begin the average of a block, which `_end_late` takes."""
         fragment = self._next()
-        message = fragment.message(learner, self.rule, ended)
+        message = self._message(fragment, ended)
         yield from fragment.begin_late(self._late, message, learner.updates)
 
     def _end_late(self, learner: Learner) -> Generator[Effect, Any, bool]:
@@ -352,9 +361,24 @@ class Bmuf(StepsInNodes):
         self._late.taken()
         return summary.ended == 1
 
+    def _message(self, fragment: Fragment, ended: bool) -> Tensor:
+        """Return the numbers to average beside a fragment; a new block begins."""
+        numbers = fragment.message(self._learner, self.rule, ended)
+        self._compared_step = self._compared_step % self._between + 1
+        self.noise.sees = self._compared_step == 1
+        gradients = self.noise.gradients.to(numbers)
+        return torch.cat([gradients, gradients.square(), numbers])
+
     def _read(self, fragment: Fragment, mean: Tensor) -> BlockSummary:
         """Return what all learners know of a block, from the mean of the numbers."""
-        summary = fragment.read(mean)
+        size = self.noise.size
+        parts = torch.split(mean, [size, size, len(mean) - 2 * size])
+        gradients, squares, numbers = parts
+        # They are of those who have lived to take part.
+        workers = len(self.node.living_leaders(self._learner))
+        self.noise.compare(squares - gradients.square(), 1 - 1 / workers)
+        self.noise.use()
+        summary = fragment.read(numbers)
         self._some_ended = 0 < summary.ended < 1
         return summary
 
@@ -374,6 +398,8 @@ class Bmuf(StepsInNodes):
             "fragments": [fragment.state_dict() for fragment in self.fragments],
             "turn": self._turn,
             "late": self._late.state_dict(),
+            "noise": self.noise.state_dict(),
+            "compared_step": self._compared_step,
         }
 
     def join(self, learner: Learner, state: dict[str, Any]) -> None:
@@ -414,5 +440,8 @@ class Bmuf(StepsInNodes):
         for fragment, its in zip(self.fragments, saved, strict=True):
             fragment.load_state_dict(its, within)
         self._turn = state["turn"]
+        self.noise.load_state_dict(state["noise"])
+        self._compared_step = state["compared_step"]
+        self.noise.sees = True
         last = self._last
         self._late.load_state_dict(state["late"], last.params, last.starts())

@@ -71,6 +71,7 @@ from espnet_distopt.core.topology import (
     living_ring,
 )
 from espnet_distopt.errors import InputError
+from espnet_distopt.optimizers.noise_share import PairedNoiseShare
 
 GossipTopology = Literal["ring", "random", "randomized_ring"]
 """Whom a learner may exchange with, see `adpsgd`."""
@@ -185,6 +186,7 @@ class Adpsgd(Algorithm):
         snapshot: the copy of this learner's parameters that its neighbours receive.
     """
 
+    noise: PairedNoiseShare
     wants_gossip = True
     survives = True
 
@@ -198,11 +200,13 @@ class Adpsgd(Algorithm):
         self._count_batches(ranks)
         # One that is alone may get company again, by a replacement.
         self._gossips = learner.rank in everyone and len(everyone) > 1
-        self.snapshot = Snapshot(learner, shared=self._gossips)
+        consistent = config.second_moment == "consistent"
+        self.noise = PairedNoiseShare(learner, consistent and len(everyone) > 1)
+        self.snapshot = Snapshot(learner, self._gossips, self.noise)
         self._rounded: Rounded | None = None
         if config.exchange == "bfloat16":
             shown = learner.params if self._gossips else learner.params[:0]
-            self._rounded = Rounded(shown)
+            self._rounded = Rounded(shown, self.noise.message_size * self._gossips)
         self._choice = random.Random(f"{config.seed} {learner.rank}")
         self._exchanges = 0
         self._reported: Counter[int] = Counter()
@@ -242,6 +246,8 @@ class Adpsgd(Algorithm):
     def _correct(self, learner: Learner) -> Program:
         """Apply the pending corrections and publish."""
         yield from ()
+        self.noise.use()
+        self.noise.sample()
         self.snapshot.publish()
 
     def gossip(self, learner: Learner) -> Program:
@@ -286,6 +292,7 @@ class Adpsgd(Algorithm):
     def finish(self, learner: Learner) -> Program:
         """Apply the last corrections, and deal the colours of the next epoch."""
         self.colours.deal(self._gossip_ranks(learner))
+        self.noise.begin_epoch()
         yield from self._correct(learner)
 
     def pause(self, learner: Learner) -> Program:
@@ -349,6 +356,7 @@ class Adpsgd(Algorithm):
             "turn": self.colours.turn,
             "reference": reference,
             "actives": list(self.colours.actives),
+            "noise": self.noise.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -370,6 +378,7 @@ class Adpsgd(Algorithm):
 
     def _load_model(self, state: dict[str, Any]) -> None:
         """Publish the parameters, and take over the reference that messages round."""
+        self.noise.load_state_dict(state["noise"])
         self.snapshot.publish()
         if self._rounded is None:
             return

@@ -12,7 +12,8 @@ super learner. Super learners average their replicas in pairs, as in `adpsgd`:
     W_k                   an `Exchange` between the leaders (first ranks) of two nodes
 
 The gossip of a node's leader may hand over a correction at any time. At the end of each
-step the leader tells its node whether one is pending, and if so broadcasts it. So all
+step the leader tells its node whether one is pending, and if so broadcasts it; with it
+go the shares by which second moments are corrected (`optimizers.noise_share`). So all
 replicas of a node stay equal, bit for bit. With one node this is `allreduce`; with one
 learner a node it is `adpsgd`.
 
@@ -111,15 +112,18 @@ class Hadpsgd(StepsInNodes, Adpsgd):
         """Publish, and apply the leader's pending correction on the whole node."""
         if len(self.node.leaders) == 1:
             return
+        self.noise.sample()
         difference = self.snapshot.take() if self.node.leads else None
-        # The flag lies on the CPU, so that no step waits for a GPU to read it.
-        taken = torch.tensor([float(difference is not None)])
-        if (yield from self._from_leader(taken)).item():
+        # They lie on the CPU, so that no step waits for a GPU to read them.
+        numbers = [float(difference is not None), *self.noise.measured]
+        told = torch.tensor(numbers, dtype=torch.float64)
+        taken, *self.noise.shares = (yield from self._from_leader(told)).tolist()
+        if taken:
             message = self._correction if difference is None else difference
             yield from self._from_leader(message)
             learner.params.add_(message, alpha=HALF)
         if difference is not None:
-            self.snapshot.recycle(difference)
+            self.snapshot.recycle()
 
     def _from_leader(self, tensor: Tensor) -> Generator[Effect, Any, Tensor]:
         """Overwrite `tensor` by that of the node's leader, and return it."""

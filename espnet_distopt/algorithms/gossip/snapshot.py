@@ -51,6 +51,7 @@ from espnet_distopt.core.effects import Exchange, Program, RunInBackground
 from espnet_distopt.core.gossip_state import GossipState
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.errors import InputError
+from espnet_distopt.optimizers.noise_share import PairedNoiseShare
 
 HALF = 0.5
 """Both learners of an exchange move by this share of their difference, to the mean."""
@@ -74,16 +75,29 @@ class Snapshot:
             the publishing of the copy that was sent and the application of the
             correction -> how often, since construction. It is never cleared.
 
+    Where second moments are corrected, the copy has K elements of gradients behind the
+    parameters, which learners compare (`optimizers.noise_share`) and do not average.
+
     Args:
         learner: the learner whose parameters are copied.
         shared: whether there is another learner to exchange with. If False, the copy is
             empty, and `publish` and `take` do nothing.
+        noise: what compares this learner's noise with its peers'.
     """
 
-    def __init__(self, learner: Learner, shared: bool = True) -> None:
+    def __init__(
+        self,
+        learner: Learner,
+        shared: bool = True,
+        noise: PairedNoiseShare | None = None,
+    ) -> None:
         self._learner = learner
         self._live = learner.params if shared else learner.params[:0]
-        self._copy = self._live.detach().clone()
+        self._noise = noise if shared else None
+        self._size = len(self._live)
+        compared = self._noise.message_size if self._noise is not None else 0
+        self._copy = self._live.new_zeros(self._size + compared)
+        self._shown = self._copy[: self._size].copy_(self._live.detach())
         self._step = learner.steps
         self._lent = False
         self._kept_until = 0
@@ -107,8 +121,8 @@ class Snapshot:
         copy = self._copy_to_renew()
         if self._pending is not None:
             difference = self._pop_pending()
-            self._live.add_(difference, alpha=HALF)
-            self.recycle(difference)
+            self._live.add_(difference[: self._size], alpha=HALF)
+            self._spares.append(difference)
         if copy is not None:
             copy.copy_(self._live)
 
@@ -116,8 +130,8 @@ class Snapshot:
         """Publish the parameters as corrected; leave their correction to the caller.
 
         Returns the pending difference (P,), or None if none is pending. The caller
-        adds `HALF` of it to the live parameters before its step ends, and then hands
-        the tensor to `recycle`. Meanwhile gossip may hand over further corrections.
+        adds `HALF` of it to the live parameters before its step ends, and then calls
+        `recycle`. Meanwhile gossip may hand over further corrections.
         Cost: that of `publish`, less the pass that writes to the live parameters.
         """
         copy = self._copy_to_renew()
@@ -126,19 +140,26 @@ class Snapshot:
                 copy.copy_(self._live)
             return None
         if copy is not None:
-            torch.add(self._live, self._pending, alpha=HALF, out=copy)
-        return self._pop_pending()
+            pending = self._pending[: self._size]
+            torch.add(self._live, pending, alpha=HALF, out=copy)
+        self._taken = self._pop_pending()
+        return self._taken[: self._size]
 
-    def recycle(self, taken: Tensor) -> None:
+    def recycle(self) -> None:
         """Give back the tensor that `take` has returned; gossip will overwrite it."""
-        self._spares.append(taken)
+        self._spares.append(self._taken)
 
     def _copy_to_renew(self) -> Tensor | None:
-        """Return the copy, to be overwritten in this step; None while it stays."""
+        """Return the copy of the parameters, to be overwritten in this step.
+
+        None while the copy stays.
+        """
         if self._lent or self._learner.steps < self._kept_until:
             return None
         self._step = self._learner.steps
-        return self._copy
+        if self._noise is not None and self._noise.size:
+            self._copy[self._size :] = self._noise.message()
+        return self._shown
 
     def _pop_pending(self) -> Tensor:
         """Return the pending difference and count its staleness."""
@@ -166,12 +187,12 @@ class Snapshot:
         The copy already contains half of each.
         """
         both = [self._pending, self._incoming]
-        return [difference for difference in both if difference is not None]
+        return [each[: self._size] for each in both if each is not None]
 
     def state(self, max_age: int) -> GossipState:
         """Return what others see and what is unapplied; the tensors are not copied."""
         return GossipState(
-            copy=None if self.outdated else self._copy,
+            copy=None if self.outdated else self._shown,
             differences=self.unapplied(),
             weight=HALF,
             age=max(self.age(), *self.staleness, 0),
@@ -194,13 +215,13 @@ class Snapshot:
         self._kept_until = self._step + steps
 
     def begin_exchange(self) -> Tensor:
-        """Lend the copy (P,) and return it; it stays unchanged until `end_exchange`."""
+        """Lend the copy (P + K,), which stays unchanged until `end_exchange`."""
         assert not self._lent, "one exchange in flight per learner"
         self._lent, self._kept_until = True, 0
         return self._copy
 
     def spare(self) -> Tensor:
-        """Return a tensor (P,) of any content, for an exchange to receive into."""
+        """Return a tensor (P + K,) of any content, for an exchange to receive into."""
         return self._spares.pop() if self._spares else torch.empty_like(self._copy)
 
     def cancel_exchange(self, spare: Tensor | None = None) -> None:
@@ -221,19 +242,22 @@ class Snapshot:
         step ends does not send the same value twice.
 
         Args:
-            received: the peer's tensor (P,). If `sent` is None, it comes from `spare`
-                and is overwritten by the difference.
-            sent: the tensor (P,) that the peer has received from this learner; None
+            received: the peer's tensor (P + K,). If `sent` is None, it comes from
+                `spare` and is overwritten by the difference.
+            sent: the tensor (P + K,) that the peer has received from this learner; None
                 means that it has received the copy.
         """
         assert self._lent, "begin_exchange() comes first"
         difference = received if sent is None else self.spare()
         self._incoming = difference
-        work = partial(_subtract, received, self._copy)
+        work = partial(_subtract, received, self._copy, self._shown)
         if sent is not None:
-            tensors = received, sent, difference, self._copy
+            tensors = received, sent, difference, self._shown
             work = partial(_subtract_messages, *tensors)
         yield RunInBackground(work)
+        if self._noise is not None:
+            own = self._copy[self._size :]
+            self._noise.compare_pair(own, difference[self._size :])
         if self._pending is not None:
             earlier, self._pending = self._pending, None
             self._merging_steps, self._pending_steps = self._pending_steps, []
@@ -245,20 +269,20 @@ class Snapshot:
         self._lent = False
 
 
-def _subtract(received: Tensor, copy: Tensor) -> None:
-    """Overwrite `received` by its difference from `copy`; add half of it to `copy`."""
-    copy.add_(received.sub_(copy), alpha=HALF)
+def _subtract(received: Tensor, copy: Tensor, shown: Tensor) -> None:
+    """Overwrite `received` by its difference from `copy`; add half to `shown` of it."""
+    shown.add_(received.sub_(copy)[: len(shown)], alpha=HALF)
 
 
 def _subtract_messages(
-    received: Tensor, sent: Tensor, difference: Tensor, copy: Tensor
+    received: Tensor, sent: Tensor, difference: Tensor, shown: Tensor
 ) -> None:
-    """Write received - sent to `difference`; add half of it to `copy`.
+    """Write received - sent to `difference`; add half of it to the copy's parameters.
 
     One subtraction of mixed types takes several times as long.
     """
     difference.copy_(received).sub_(sent.to(difference.dtype))
-    copy.add_(difference, alpha=HALF)
+    shown.add_(difference[: len(shown)], alpha=HALF)
 
 
 CHECKED = 4
@@ -293,12 +317,15 @@ class Rounded:
     Args:
         like: the parameters (P,), which are the first reference; an empty tensor if
             there is no learner to exchange with.
+        compared: K, the number of elements of gradients behind them, which have no
+            reference.
     """
 
-    def __init__(self, like: Tensor) -> None:
+    def __init__(self, like: Tensor, compared: int = 0) -> None:
         self.reference = like.detach().clone()
         self._size = like.numel()
-        self._sent = like.new_zeros(self._size + CHECKED, dtype=torch.bfloat16)
+        self._all = self._size + compared
+        self._sent = like.new_zeros(self._all + CHECKED, dtype=torch.bfloat16)
         self._received = torch.empty_like(self._sent)
         self.refer_to(like)
 
@@ -310,28 +337,34 @@ class Rounded:
         width = self.reference.element_size()
         bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[width]
         digest = int(self.reference.view(bits).sum(dtype=torch.int64)) % 2**32
-        self._sent[self._size :] = self._sent.new_tensor(list(digest.to_bytes(CHECKED)))
+        self._sent[self._all :] = self._sent.new_tensor(list(digest.to_bytes(CHECKED)))
 
     def swap(
         self, peer: int, copy: Tensor
     ) -> Generator[RunInBackground | Exchange, Any, tuple[Tensor, Tensor] | None]:
-        """Exchange `copy` (P,) with `peer`; return the messages received and sent.
+        """Exchange `copy` (P + K,) with `peer`; return the messages received and sent.
 
-        Both messages (P,) are relative to the reference, in bfloat16. They are valid
-        until the next exchange. The result is None if the exchange was dropped.
+        Both messages (P + K,) are in bfloat16, the parameters relative to the
+        reference. They are valid until the next exchange. The result is None if the
+        exchange was dropped.
 
         Raises:
             InputError: the peer has another reference.
         """
-        sent = self._sent[: self._size]
-        yield RunInBackground(lambda: sent.copy_(copy - self.reference))
+        sent, size = self._sent[: self._all], self._size
+
+        def make() -> None:
+            sent[:size] = copy[:size] - self.reference
+            sent[size:] = copy[size:]
+
+        yield RunInBackground(make)
         received = yield Exchange(peer, self._sent, self._received)
         if received is None:
             return None
-        if not torch.equal(received[self._size :], self._sent[self._size :]):
+        if not torch.equal(received[self._all :], self._sent[self._all :]):
             raise InputError(
                 f"learner {peer} and this one round against different models, because "
                 "they were resumed from different states; resume all from the end of "
                 "the same epoch, or use exchange: float32"
             )
-        return received[: self._size], sent
+        return received[: self._all], sent

@@ -65,6 +65,7 @@ from espnet_distopt.core.mixing import (
 )
 from espnet_distopt.core.topology import LONGEST_RING
 from espnet_distopt.errors import InputError
+from espnet_distopt.optimizers.noise_share import NoiseShare
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,14 +104,17 @@ class Dpsgd(Algorithm):
         rounds: the number of mixings after which the matrices repeat, see `rounds_of`.
         mixings: number of mixings that have been applied, which is also the number k of
             the mixing that sends `sent`.
-        sent: the message (P + 1,) of the mixing in flight: the parameters at the end of
-            the last step, and the number of mixings since the epoch's end, or 0.
+        sent: the message (P + K + 1,) of the mixing in flight: the parameters at the
+            end of the last step, K elements of its gradient, which learners compare
+            (`optimizers.noise_share`), and the number of mixings since the epoch's end,
+            or 0.
 
     Raises:
         InputError: the topology is alternating, and neither the options nor the
             launcher say how many learners a node has, or there are not 2^d nodes.
     """
 
+    noise: NoiseShare
     equal_steps = True
 
     def __init__(self, config: DpsgdConfig, learner: Learner) -> None:
@@ -128,7 +132,10 @@ class Dpsgd(Algorithm):
             self._per_node = per_node_of(config, learner, what)
             _check_nodes(self._per_node, learner.size)
         self.rounds = rounds_of(self.topology, learner.size, self._per_node)
-        self.sent = learner.params.new_zeros(learner.params.numel() + 1)
+        several = learner.size > 1
+        self.noise = NoiseShare(learner, several and self.averaged_batches > 1)
+        size = learner.params.numel() + self.noise.size
+        self.sent = learner.params.new_zeros(size + 1)
         self._weights: list[float] = []
         self._received = self.sent.new_empty(0)
         self._forget()
@@ -142,9 +149,15 @@ class Dpsgd(Algorithm):
 
     def _forget(self) -> None:
         """Forget the mixing in flight and its correction; send the parameters next."""
-        self.sent[:-1].copy_(self._params)
+        self._write()
         self._handle: Any = None
-        self._correction: Tensor | None = None
+        self._correction: tuple[Tensor, float] | None = None
+
+    def _write(self) -> None:
+        """Write the parameters, and what learners compare, into the next message."""
+        size = len(self._params)
+        self.sent[:size] = self._params
+        self.sent[size:-1] = self.noise.sample()
 
     def start(self, learner: Learner) -> Program:
         """Take over learner 0's parameters."""
@@ -159,11 +172,14 @@ class Dpsgd(Algorithm):
         """
         if learner.size == 1:
             return
-        correction = yield from self._complete(learner)
-        learner.params.add_(correction)
+        mixed, spread = yield from self._complete(learner)
+        size = len(self._params)
+        learner.params.add_(mixed[:size])
+        self.noise.compare(mixed[size:].square(), spread)
+        self.noise.use()
         self._correction = None
         self.mixings += 1
-        self.sent[:-1].copy_(learner.params)
+        self._write()
         yield from self._begin(self.mixings)
 
     def finish(self, learner: Learner) -> Program:
@@ -247,8 +263,10 @@ class Dpsgd(Algorithm):
             total.add_(row.sub_(self.sent), alpha=weight)
         return total
 
-    def _complete(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
-        """Return the correction (P,) that the mixing of `sent` brings."""
+    def _complete(
+        self, learner: Learner
+    ) -> Generator[Effect, Any, tuple[Tensor, float]]:
+        """Return what the mixing of `sent` changes in it (P + K,), and its spread."""
         if self._correction is None:
             if self._handle is None:
                 # A run begins or was resumed, perhaps on some of the learners only:
@@ -258,8 +276,19 @@ class Dpsgd(Algorithm):
                 yield from self._begin(self.mixings)
             received = yield from self._receive()
             check_equal_steps(learner, received, ended=0)
-            self._correction = self._mixed(received)[:-1]
+            self._correction = self._mixed(received)[:-1], self._spread()
         return self._correction
+
+    def _spread(self) -> float:
+        """Return the variance of what the mixing in flight changes, per unit of noise.
+
+        A mean is one message, and stands for all who take part in it.
+        """
+        if self.topology in ("complete", "alternating"):
+            members = self.group(self.mixings)
+            return 1 - 1 / (len(members) if members else self._size)
+        own = 1 - sum(self._weights)
+        return (1 - own) ** 2 + sum(weight**2 for weight in self._weights)
 
     def consensus(self, learner: Learner) -> Generator[Effect, Any, Tensor]:
         """Return the mean of all learners' parameters. Cost: 2n(N-1)/N bytes."""
@@ -268,7 +297,7 @@ class Dpsgd(Algorithm):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state at the end of a step; `sent` equals the parameters then."""
-        return {"mixings": self.mixings}
+        return {"mixings": self.mixings, "noise": self.noise.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` has returned, after the parameters.
@@ -276,6 +305,7 @@ class Dpsgd(Algorithm):
         Their mixing begins once more.
         """
         self.mixings = state["mixings"]
+        self.noise.load_state_dict(state["noise"])
         self._forget()
 
 

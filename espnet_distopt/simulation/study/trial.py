@@ -17,7 +17,7 @@ from espnet_distopt.simulation.faults import Fault
 from espnet_distopt.simulation.network import Network
 from espnet_distopt.simulation.simulation import Simulation
 from espnet_distopt.simulation.study.outcome import Outcome, Point, SimulatedMethod
-from espnet_distopt.simulation.study.problem import Problem
+from espnet_distopt.simulation.study.problem import Problem, TimeOnly
 from espnet_distopt.simulation.virtual_learner import VirtualLearner
 
 Log = Callable[[Point], None]
@@ -170,13 +170,17 @@ class Trial:
 
         A method that asks for `per_node`, the number of learners of a node, gets the
         network's if it does not give one; in a real training the launcher gives it. A
-        method that draws at random gets the trial's seed if it gives none.
+        method that draws at random gets the trial's seed if it gives none. Where only
+        time is simulated, learners compare no elements of their gradients: these few
+        would count as a large part of the model.
         """
         options = dict(method.options)
         config = lookup(method.algorithm).config
         defaults = {option.name: option.default for option in fields(config)}
         if defaults.get("per_node", 1) is None and options.get("per_node") is None:
             options["per_node"] = min(self.network.per_node, learners)
+        if "second_moment" in defaults and isinstance(self.problem, TimeOnly):
+            options = {"second_moment": "local"} | options
         return {"seed": self.seed} | options if "seed" in defaults else options
 
     def _compute(self, learners: int) -> Compute:

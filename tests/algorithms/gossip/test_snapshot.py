@@ -148,7 +148,7 @@ def test_corrections_are_taken_once_and_others_may_come_meanwhile() -> None:
     assert copy.begin_exchange().item() == 11  # which has it all the same
     correct(copy, vector(15.0))
     learner.params.add_(taken, alpha=HALF)
-    copy.recycle(taken)
+    copy.recycle()
     assert learner.params.item() == 11
     assert copy._copy.item() == 13
     copy.publish()
@@ -233,7 +233,7 @@ def test_the_copy_is_published_plus_handed_over(events: list[str]) -> None:
         elif event == "take":
             if (taken := copy.take()) is not None:
                 learner.params.add_(taken, alpha=HALF)
-                copy.recycle(taken)
+                copy.recycle()
             model.renew()
         elif event == "lend" and not model.lent:
             model.lent = True

@@ -379,13 +379,16 @@ def test_communication_is_hidden_behind_the_gradient() -> None:
     [("ring", 5, 2), ("ring", 2, 1), ("randomized_ring", 5, 2), ("complete", 4, 1.5)],
 )
 def test_bytes(topology: Topology, size: int, messages: float) -> None:
-    """Of an epoch of 5 steps: one mixing each, and the one that ends the epoch."""
+    """Of an epoch of 5 steps: one mixing each, and the one that ends the epoch.
+
+    A message has the 2 parameters, as many moments to compare, and a count.
+    """
     simulation = training("dpsgd", size, topology=topology)
     simulation.epoch(2)
     for virtual in simulation.learners:
         virtual.metrics()
     simulation.epoch(5)
-    message = 8 * (2 + 1)
+    message = 8 * (2 + 2 + 1)
     for virtual in simulation.learners:
         assert virtual.metrics()["bytes"] == 6 * messages * message
 

@@ -14,7 +14,6 @@ models expect that name. There is no frontend; the option `input_size` is the he
 
 import argparse
 from collections.abc import Collection
-from inspect import signature
 from typing import Any
 
 import torch
@@ -99,18 +98,13 @@ class OCRTask(ASRTask):
 
         Raises:
             InputError: `input_size`, the height of the lines, is not given, or images
-                are scaled otherwise than the options say; `encoder_conf` has an unknown
-                option, or the encoder has a shortcut that the loss does not read, or
-                the reverse.
+                are scaled otherwise than the options say; the encoder has a shortcut
+                that the loss does not read, or the reverse.
         """
         if args.input_size is None:
             raise InputError("input_size: expected the height of the lines in pixels")
         _check_images(args)
         if args.encoder == "cnn_rnn":
-            try:
-                signature(CNNRNNEncoder).bind(args.input_size, **args.encoder_conf)
-            except TypeError as error:
-                raise InputError(f"encoder_conf of cnn_rnn: {error}") from None
             _check_shortcut(args)
         return super().build_model(args)  # type: ignore[no-any-return]
 
