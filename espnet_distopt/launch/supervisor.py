@@ -149,8 +149,8 @@ class Supervisor:
             if number == signal.SIGINT and self.interrupted:
                 self._kill()
             if not self.told:
+                self.told = number
                 self._say(f"{signal.Signals(number).name}: the learners are told")
-            self.told = self.told or number
             self.interrupted |= number == signal.SIGINT
             for learner in self.learners:
                 learner.send(FORWARDED[number])

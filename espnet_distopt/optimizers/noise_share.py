@@ -115,12 +115,13 @@ class NoiseShare:
             return
         gradients = [p.grad for p in self._chosen]
         self._reached = [each is not None for each in gradients]
-        there = (
-            p.detach() if each is None else each
-            for p, each in zip(self._chosen, gradients, strict=True)
-        )
-        every = zip(there, self._strides, strict=True)
-        torch.cat([each.reshape(-1)[::n] for each, n in every], out=self._seen)
+        both = zip(self._chosen, gradients, strict=True)
+        self._read([p.detach() if g is None else g for p, g in both], self._seen)
+
+    def _read(self, tensors: list[Tensor], out: Tensor) -> None:
+        """Write the compared elements of tensors, one of each parameter, to `out`."""
+        both = zip(tensors, self._strides, strict=True)
+        torch.cat([each.reshape(-1)[::n] for each, n in both], out=out)
 
     @property
     def gradients(self) -> Tensor:
@@ -148,8 +149,7 @@ class NoiseShare:
             noise.append(state[NOISE] if known else parameter.detach())
         self._factors = torch.tensor(factors, dtype=self._followed.dtype).T
         self._taken[0] = self._seen
-        both = zip(noise, self._strides, strict=True)
-        torch.cat([each.reshape(-1)[::n] for each, n in both], out=self._taken[1])
+        self._read(noise, self._taken[1])
         parts = torch.split(self._taken[0], self._counts.tolist())
         for part, (_, is_known) in zip(parts, factors, strict=True):
             if not is_known:
