@@ -22,6 +22,11 @@ OTHERS: dict[str, Options] = {
 }
 """What else the algorithms with block momentum were tried with."""
 
+SHORT: dict[str, Options] = {
+    name: (("period", 4),) for name in ("bmuf", "bmuf_adam", "local_sgd")
+}
+"""Blocks of half the length, for the talks, where learners drift apart faster."""
+
 AVERAGING: dict[str, Options] = {"adpsgd": (), "hadpsgd": NODES, "local_sgd": BLOCKS}
 """The algorithms that average models, with their options."""
 
@@ -54,6 +59,7 @@ def defaults() -> list[Cell]:
     for learners in (2, 4):
         cells += _cells("mini_swbd", learners, OTHERS, range(3))
         cells += _cells("mini_swbd", learners, {"local_sgd": LOCAL}, range(3))
+    cells += _cells("mini_swbd", 4, SHORT, range(3))
     return cells
 
 
