@@ -97,7 +97,7 @@ def _configured(
 ) -> tuple[Registration, Any]:
     """Return algorithm `name` and its checked options."""
     found = lookup(name)
-    config = configure(found.config, conf, where=f"distopt_conf of {name}")
+    config = configure(found.config, conf, where=f"options of {name}")
     if size < 1:
         raise InputError(f"the number of learners must be >= 1, not {size}")
     found.algorithm.check_size(config, size)
@@ -126,7 +126,7 @@ def options(name: str, conf: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         InputError: unknown name, unknown or ill-typed option.
     """
-    given = configure(lookup(name).config, conf, where=f"distopt_conf of {name}")
+    given = configure(lookup(name).config, conf, where=f"options of {name}")
     return dataclasses.asdict(given)
 
 

@@ -45,9 +45,10 @@ def configure(
     for key, value in conf.items():
         if key not in fields:
             known = ", ".join(f"{n}={f.default!r}" for n, f in fields.items())
+            meant = did_you_mean(str(key), fields) or "."
             raise InputError(
-                f"{where}: unknown option '{key}'; known (with defaults): "
-                f"{known or 'none'}{did_you_mean(str(key), fields)}"
+                f"{where}: unknown option '{key}'{meant} "
+                f"Known, with their defaults: {known or 'none'}"
             )
         if not _matches(value, hints[key]):
             raise InputError(

@@ -51,6 +51,8 @@ def get_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--nproc",
+        "--nproc_per_node",  # torchrun's word for it
+        "--nproc-per-node",
         required=True,
         help="learners on this machine (with --nnodes: on each); "
         "4,4,3 gives each node its own number",

@@ -12,9 +12,13 @@ from espnet_distopt.algorithms.synchronous.allreduce import AllReduceConfig
 from espnet_distopt.errors import InputError
 
 WRONG: list[tuple[type, dict[str, Any], str]] = [
-    (BmufConfig, {"perid": 4}, "unknown option 'perid'; .*period=8, delay=0"),
+    (
+        BmufConfig,
+        {"perid": 4},
+        r"unknown option 'perid'; did you mean period\? .*period=8",
+    ),
     (BmufConfig, {3: 4}, "unknown option '3'"),
-    (AllReduceConfig, {"period": 4}, r"unknown option 'period'; .*: none"),
+    (AllReduceConfig, {"period": 4}, r"unknown option 'period'\. .*: none"),
     (BmufConfig, {"period": "8"}, "period must be an integer, not '8'"),
     (BmufConfig, {"period": 8.0}, "period must be an integer, not 8.0"),
     (BmufConfig, {"period": True}, "period must be an integer, not True"),
@@ -40,8 +44,8 @@ WRONG: list[tuple[type, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("config", "conf", "words"), WRONG)
 def test_wrong_options(config: type, conf: dict[str, Any], words: str) -> None:
-    with pytest.raises(InputError, match=f"^distopt_conf of x: {words}") as caught:
-        configure(config, conf, where="distopt_conf of x")
+    with pytest.raises(InputError, match=f"^options of x: {words}") as caught:
+        configure(config, conf, where="options of x")
     assert "\n" not in str(caught.value)
 
 

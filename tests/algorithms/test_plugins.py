@@ -52,7 +52,7 @@ def test_an_algorithm_of_another_package_is_found_by_name(site: Path) -> None:
     assert type(built).__name__ == "Mine"
     assert type(built) is lookup("mine").algorithm
     assert names() == [*ALGORITHMS, "mine"]
-    with pytest.raises(InputError, match=r"distopt_conf of mine: unknown option 'x'"):
+    with pytest.raises(InputError, match=r"options of mine: unknown option 'x'"):
         check("mine", {"x": 1}, 2)
     with pytest.raises(InputError, match=r"unknown algorithm 'me'; .*local_sgd, mine"):
         lookup("me")

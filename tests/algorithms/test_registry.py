@@ -12,8 +12,8 @@ from espnet_distopt.errors import InputError
 WRONG: list[tuple[str, dict[str, Any], int, str]] = [
     ("bmuff", {}, 2, "unknown algorithm 'bmuff'; there are: adasum, adpsgd, allreduce"),
     ("", {}, 2, "unknown algorithm ''"),
-    ("bmuf", {"tau": 8}, 2, "distopt_conf of bmuf: unknown option 'tau'"),
-    ("bmuf_adam", {"period": -1}, 2, "distopt_conf of bmuf_adam: period must be >= 1"),
+    ("bmuf", {"tau": 8}, 2, "options of bmuf: unknown option 'tau'"),
+    ("bmuf_adam", {"period": -1}, 2, "options of bmuf_adam: period must be >= 1"),
     ("hadpsgd", {"per_node": 2}, 3, "3 learners do not make nodes of per_node = 2"),
     ("allreduce", {}, 0, "number of learners must be >= 1, not 0"),
 ]

@@ -159,7 +159,7 @@ def test_state_of_another_algorithm_is_refused() -> None:
     ("name", "options", "words"),
     [
         ("bmuff", {}, "unknown algorithm 'bmuff'"),
-        ("bmuf", {"perid": 3}, "distopt_conf of bmuf: unknown option 'perid'"),
+        ("bmuf", {"perid": 3}, "options of bmuf: unknown option 'perid'"),
     ],
 )
 def test_wrong_options_are_refused(

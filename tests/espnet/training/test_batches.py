@@ -80,9 +80,11 @@ def test_an_epoch_does_not_wait_for_a_slow_learner(
     assert [s["scheduler"]["last_epoch"] for s in states if s] == [24, 24]
     experiment = Experiment.read(exp)
     assert experiment is not None
-    for learner in experiment.learners.values():
-        assert learner.last.steps == 24
-        assert 22 <= learner.last.step <= 24
+    fast, slow_one = (experiment.learners[rank].last for rank in (0, 1))
+    assert fast.steps == slow_one.steps == 24
+    assert 22 <= fast.step <= 24
+    # Where the slow one's last step was depends on when the fast one took the rest.
+    assert 0 < slow_one.step <= 24
     assert sum(e.last.epoch_samples for e in experiment.learners.values()) == 48
 
 

@@ -35,7 +35,7 @@ WRONG = {
     "unknown algorithm": (["--distopt", "adpsdg"], "; did you mean adpsgd?"),
     "unknown option": (
         ["--distopt", "bmuf", "--distopt_conf", "perod=4"],
-        "unknown option 'perod'; known (with defaults): period=8",
+        "unknown option 'perod'; did you mean period? Known, with their defaults:",
     ),
     "wrong type": (
         ["--distopt", "bmuf", "--distopt_conf", "period=eight"],

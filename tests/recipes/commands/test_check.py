@@ -74,7 +74,7 @@ def test_a_model_that_the_training_would_not_write(
         ),
         ("--scheduler warmuplr --scheduler_conf warmup=3", "scheduler_conf has warmup"),
         ("--model_conf ctc_weigt=1", "model_conf has ctc_weigt, which model: "),
-        ("--distopt adpsgd --distopt_conf perod=4", "distopt_conf of adpsgd: unknown"),
+        ("--distopt adpsgd --distopt_conf perod=4", "options of adpsgd: unknown"),
         ("--max_epoch 3 --optim_conf lr=0.1", ""),
     ],
 )

@@ -211,7 +211,7 @@ def test_a_resumed_training_draws_the_same_augmentation(
         (["--model_conf", "interctc_weight=0.1"], "interctc_weight .* and the reverse"),
         (
             [*AUGMENTED, "--line_augmentation_conf", "slnt=1"],
-            "line_augmentation_conf: unknown option 'slnt'; known .*slant=0.3",
+            "line_augmentation_conf: unknown option 'slnt'; did you mean slant.*=0.3",
         ),
         (["--input_size", "9"], "the lines are 16 pixels high, but input_size is 9"),
         (["--distopt", "nonsense"], "nonsense"),
