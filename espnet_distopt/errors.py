@@ -10,7 +10,7 @@ import functools
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -120,21 +120,28 @@ def end_in_a_line(where: str) -> None:
     Args:
         where: Who ends, in words.
     """
-    before = sys.excepthook
+    hook: Callable[..., object] = sys.excepthook
+    if isinstance(hook, functools.partial) and hook.func is _show:
+        hook = hook.args[1]
+    sys.excepthook = functools.partial(_show, where, hook)
 
-    def hook(
-        kind: type[BaseException], error: BaseException, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, KeyboardInterrupt):
-            line = f"{where}: stopped by Ctrl-C"
-        elif isinstance(error, InputError):
-            line = f"{_place(trace)}InputError: {error}"
-        else:
-            before(kind, error, trace)
-            return
-        print(line, file=sys.stderr, flush=True)
 
-    sys.excepthook = hook
+def _show(
+    where: str,
+    before: Callable[..., object],
+    kind: type[BaseException],
+    error: BaseException,
+    trace: TracebackType | None,
+) -> None:
+    """Print a line in place of a traceback, or call the hook that was there before."""
+    if isinstance(error, KeyboardInterrupt):
+        line = f"{where}: stopped by Ctrl-C"
+    elif isinstance(error, InputError):
+        line = f"{_place(trace)}InputError: {error}"
+    else:
+        before(kind, error, trace)
+        return
+    print(line, file=sys.stderr, flush=True)
 
 
 def _place(trace: TracebackType | None) -> str:

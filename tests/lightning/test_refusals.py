@@ -1,5 +1,6 @@
 """Wrong uses of the strategy: one line each, as early as Lightning allows."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -35,6 +36,19 @@ def test_when_the_strategy_is_made(
 ) -> None:
     with pytest.raises(InputError, match=words):
         DistoptStrategy(name, **options)
+
+
+def test_a_mistake_ends_a_program_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    own = trainer(tmp_path, DistoptStrategy("adpsgd"), 1, max_epochs=1)
+    with pytest.raises(InputError) as end:
+        own.fit(Manual(), **loaders())
+    capsys.readouterr()
+    sys.excepthook(end.type, end.value, end.tb)
+    line = rf"{re.escape(__file__)}:\d+: InputError: Manual has [^\n]+\n"
+    assert re.fullmatch(line, capsys.readouterr().err)
 
 
 def test_a_replacement_of_a_learner(monkeypatch: pytest.MonkeyPatch) -> None:
