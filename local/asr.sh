@@ -111,6 +111,10 @@ configs=("$train_config" $decode_config)
 [ -z "$ngram_file" ] || configs+=("$ngram_file")
 command -v "${python:?}" >/dev/null || die "$python not found: run make setup, or set PYTHON"
 [ "$stage" -le "$stop_stage" ] || die "--stage $stage is behind --stop_stage $stop_stage"
+stages="1 3 5 10 11 12 13"
+[ "$use_lm" = false ] || stages="1 3 5 6 7 10 11 12 13"
+for each in $stages; do chosen "$each" && break; done ||
+    die "--stage $stage --stop_stage $stop_stage: no stage in between; there are $stages"
 [[ $distopt == *[![:space:]]* ]] || die "--distopt names no algorithm"
 [[ $test_sets == *[![:space:]]* ]] || die "--test_sets names no set"
 [ "$inference_asr_model" != checkpoint.pth ] ||

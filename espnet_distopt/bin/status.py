@@ -78,11 +78,7 @@ def show(directories: Sequence[Path], picture: Path | None, title: str) -> bool:
             all_read = False
             continue
         if found is None:
-            what = f"{directory}: no distopt/learner*.jsonl in it, and no train.log of "
-            what += "ESPnet, skipped"
-            if any(directory.glob("*/distopt")):
-                what += f"; there are trainings in {directory}/*"
-            print(what, file=sys.stderr)
+            print(f"{directory}: {_nothing_in(directory)}", file=sys.stderr)
         else:
             experiments.append(found)
     now = time.time()
@@ -96,6 +92,18 @@ def show(directories: Sequence[Path], picture: Path | None, title: str) -> bool:
         with explain_failed_write(picture):
             compare(experiments, picture, title)
     return all_read and bool(experiments)
+
+
+def _nothing_in(directory: Path) -> str:
+    """Return why a directory has no training to show."""
+    log = directory / "train.log"
+    if log.exists():
+        rows = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        last = next((row for row in reversed(rows) if row.strip()), "empty")
+        return f"no epoch has begun by its train.log, which ends with: {last.strip()}"
+    what = "no distopt/learner*.jsonl in it, and no train.log of ESPnet, skipped"
+    trainings = any(directory.glob("*/distopt"))
+    return what + f"; there are trainings in {directory}/*" * trainings
 
 
 if __name__ == "__main__":

@@ -77,6 +77,12 @@ def damaged(text: str) -> str:
     return "exp/bad"
 
 
+def failed_early() -> str:
+    Path("exp/bad").mkdir()
+    Path("exp/bad/train.log").write_text("begins\nInputError: options of bmuf: bad\n\n")
+    return "exp/bad"
+
+
 BAD = {
     "nothing of that name": (
         lambda: ["exp/as*"],
@@ -86,6 +92,11 @@ BAD = {
         lambda: ["exp"],
         "exp: no distopt/learner*.jsonl in it, and no train.log of ESPnet, skipped; "
         "there are trainings in exp/*",
+    ),
+    "a training that failed before its first epoch": (
+        lambda: [failed_early()],
+        "exp/bad: no epoch has begun by its train.log, which ends with: "
+        "InputError: options of bmuf: bad",
     ),
     "another's file": (
         lambda: [damaged("loss: 3\n")],
