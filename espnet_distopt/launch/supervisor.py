@@ -19,6 +19,7 @@ What happens when a learner dies, with learner 2 of four as an example:
 """
 
 import math
+import shlex
 import signal
 import sys
 import time
@@ -170,6 +171,13 @@ class Supervisor:
         """Start all learners, after this node has joined so many times before."""
         self._first_incarnation = joined * (self.policy.restarts + 1)
         self._begun = True
+        first, last = self.learners[0].rank, self.learners[-1].rank
+        which = f"learners {first} to {last}" if first < last else f"learner {first}"
+        # A program that imports torch may need ten seconds to its own first line.
+        self._say(
+            f"{which} of {self.plan.size}, on {self.plan.host}: "
+            f"{shlex.join(self.command)}"
+        )
         for learner in self.learners:
             self._start(learner)
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -94,9 +95,15 @@ class Launched:
         new.rename(self.directory / name)
 
     def ended(self, seconds: float = 120) -> tuple[int, list[str], list[str]]:
-        """Return exit status, and the lines of stdout and stderr."""
+        """Return exit status, and the lines of stdout and stderr.
+
+        The launcher's first line, which says what starts, is left out.
+        """
         out, err = self.process.communicate(timeout=seconds)
-        return self.process.returncode, out.splitlines(), err.splitlines()
+        lines = err.splitlines()
+        if lines and re.match(r"launch: learners? \d+.* of \d+, on ", lines[0]):
+            del lines[0]
+        return self.process.returncode, out.splitlines(), lines
 
     def helpers(self) -> list[int]:
         """Return the pids of the launcher's children that run store_process."""

@@ -29,7 +29,8 @@ def test_processes_that_cannot_be_started_end_in_one_line(
     with pytest.raises(SystemExit) as end:
         launch.main(["--nproc", "2", "--", "/bin/sleep", "60"])
     assert end.value.code == 2
-    assert capfd.readouterr().err == (
+    *_, line = capfd.readouterr().err.splitlines(keepends=True)
+    assert line == (
         "error: no process can be started: Resource temporarily unavailable; the limit "
         "of processes (ulimit -u) or the memory of this machine may be used up\n"
     )

@@ -3,11 +3,12 @@
 import os
 import signal
 import socket
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.launch.launched import Launched, all_gone
+from tests.launch.launched import WORKER, Launched, all_gone
 
 pytestmark = pytest.mark.processes
 HOST = socket.gethostname()
@@ -179,6 +180,9 @@ def test_silent_nodes(tmp_path: Path) -> None:
     lost.process.kill()
 
     assert first.process.stderr is not None
+    words = f"{sys.executable} {WORKER} {folders[0]}"
+    begins = f"launch: learner 0 of 3, on {HOST}: {words}\n"
+    assert first.process.stderr.readline() == begins
     silent = "launch: node 1 has gone silent: it is lost, and the others"
     assert first.process.stderr.readline() == f"{silent} go on\n"
     os.kill(link, signal.SIGCONT)
