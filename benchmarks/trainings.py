@@ -39,7 +39,7 @@ from recipes.cell import Cell
 from recipes.plan import defaults, plan
 from recipes.recipe import RECIPES
 from recipes.records import Records
-from recipes.tables import CAPTION, rows, table
+from recipes.tables import CAPTION, SUMMARY, Row, rows, summary, table
 from recipes.training import BUILD, CellFailedError, prepare, run, use_this_checkout
 from recipes.version import version
 from report import ROOT, machine, write_report
@@ -172,12 +172,12 @@ def write_tables(
     Raises:
         InputError: none has.
     """
-    written = False
+    written: dict[str, list[Row]] = {}
     for name, recipe in RECIPES.items():
         mine = [cell for cell in cells if cell.recipe == name and cell in records]
         if not mine:
             continue
-        found = rows(mine, records)
+        found = written[name] = rows(mine, records)
         kinds = {_where(records[cell]) for cell in mine}
         caption = (
             f"{recipe.about} {CAPTION} Options: `{recipe.train_args}`. Trained on: "
@@ -196,9 +196,20 @@ def write_tables(
             repeats=1,
             variant=prefix + name,
         )
-        written = True
     if not written:
         raise InputError("no cell has a result yet: run without --report first")
+    if prefix:
+        write_report(
+            "trainings",
+            False,
+            out,
+            summary(written),
+            SUMMARY,
+            [],
+            seeds=sorted({cell.seed for cell in cells if cell in records}),
+            repeats=1,
+            variant="defaults",
+        )
 
 
 def _where(record: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from convergence.paired import Interval, interval
 
 from recipes.cell import Cell
-from recipes.recipe import Recipe
+from recipes.recipe import RECIPES, Recipe
 from recipes.records import Records
 
 
@@ -116,6 +116,54 @@ def table(recipe: Recipe, all_rows: Sequence[Row]) -> list[str]:
             cells.append(_mean(row, form, key))
         lines.append(f"| {' | '.join(cells)} |")
     return lines
+
+
+BEHIND = 1.1
+"""So many times the reference's error rate is shown in bold."""
+
+SUMMARY = (
+    "Error rates of the best path in per cent, means over seeds: WER of strings and "
+    "talks, CER of lines, and the share of wrong frames. A figure is that of three "
+    "seeds, or of as many as the brackets say. One in bold is more than 10 % above "
+    f"that of {REFERENCE} with equal seeds and as many learners."
+)
+COLUMNS = {
+    "fsdd": "strings",
+    "fsdd_hybrid": "frames",
+    "mini_ocr": "lines",
+    "mini_swbd": "talks",
+}
+
+
+def summary(recipes: Mapping[str, Sequence[Row]]) -> list[str]:
+    """Return the lines of a Markdown table of error rates, with a row for each method.
+
+    Args:
+        recipes: recipe -> its rows, from which those of two and four learners are used.
+    """
+    every = [row for rows_of in recipes.values() for row in rows_of]
+    # At their defaults first; the other methods come behind them in the cells' order.
+    methods = sorted(dict.fromkeys(r.method for r in every), key=lambda m: "=" in m)
+    cases = [(recipe, learners) for recipe in recipes for learners in (2, 4)]
+    heads = [f"{COLUMNS[recipe]}, {learners} learners" for recipe, learners in cases]
+    lines = [f"| method | {' | '.join(heads)} |", "| :-- |" + " --: |" * len(heads)]
+    for method in methods:
+        cells = [_rate(recipes[recipe], n, recipe, method) for recipe, n in cases]
+        lines.append(f"| {method} | {' | '.join(cells)} |")
+    return lines
+
+
+def _rate(all_rows: Sequence[Row], learners: int, recipe: str, method: str) -> str:
+    found = {row.method: row for row in all_rows if row.learners == learners}
+    if method not in found:
+        return ""
+    keys = RECIPES[recipe].rate, "all"
+    own = found[method].figures(*keys)
+    text = f"{mean(own.values()):.1f}" + f" ({len(own)})" * (len(own) != 3)
+    known = found[REFERENCE].figures(*keys) if REFERENCE in found else {}
+    both = own.keys() & known.keys()
+    behind = sum(own[s] for s in both) > BEHIND * sum(known[s] for s in both)
+    return f"**{text}**" if behind else text
 
 
 def _mean(row: Row, form: str, *keys: str) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 from recipes.cell import Cell
 from recipes.recipe import RECIPES
 from recipes.records import Records
-from recipes.tables import rows, table
+from recipes.tables import rows, summary, table
 
 
 def cell(algorithm: str, seed: int, learners: int = 4) -> Cell:
@@ -57,3 +57,25 @@ def test_a_training_without_a_loss_is_left_out_of_the_mean(tmp_path: Path) -> No
     [row] = rows(cells, records)
     assert row.figures("valid_loss") == {0: 1.0}
     assert row.figures("wer", "unseen") == {0: 6.0, 1: 6.0}
+
+
+def test_the_summary_marks_what_is_behind(tmp_path: Path) -> None:
+    records = Records(tmp_path, lambda cell: {})
+    for seed in range(3):
+        records.add(cell("allreduce", seed), result(1.0, 10.0))
+        records.add(cell("adpsgd", seed), result(1.0, 10.9))
+    records.add(cell("bmuf", 1), result(1.0, 11.2))
+    records.add(cell("bmuf", 0, 2), result(1.0, 50.0))
+    asked = [
+        cell(name, seed, learners)
+        for learners in (2, 4)
+        for name in ("allreduce", "adpsgd", "bmuf")
+        for seed in range(3)
+    ]
+    assert summary({"fsdd": rows(asked, records)}) == [
+        "| method | strings, 2 learners | strings, 4 learners |",
+        "| :-- | --: | --: |",
+        "| bmuf | 50.0 (1) | **11.2 (1)** |",
+        "| allreduce |  | 10.0 |",
+        "| adpsgd |  | 10.9 |",
+    ]
