@@ -13,7 +13,7 @@ from espnet_distopt.algorithms import ALGORITHMS
 VERSIONS: dict[str, int] = {
     "second_moment consistent": 2,  # Learners measure the share of noise they own.
     "local_sgd moments average": 2,  # The noise of averaged moments is that of a mean.
-    "slowmo": 3,  # In simulation it saw the rate of the next step.
+    "slowmo": 4,  # Momentum sets in by itself, and the second moment is corrected.
     "warmup None": 2,  # Block momentum sets in by itself; it was there at once.
 }
 """The name of an algorithm, an option with its value, or both -> its number, from 1."""

@@ -754,11 +754,10 @@ CLAIMS: dict[str, Claim] = {
         "at its best rate.",
         source="the papers on these methods",
         setting="All trainings use Adam, and a learner's step has 4 samples. "
-        f"{WARM_UP} Blocks have 8 steps. The momentum of DiLoCo, BMUF and BMUF-Adam "
-        "sets in by itself. Slow momentum is 0.6, as its authors advise for 16 "
-        "learners, and H-ADPSGD has nodes of 4. All methods that average models "
-        "correct the second moment, but SlowMo and DiLoCo (`second_moment: "
-        f"consistent`). {DIGITS_ARE}",
+        f"{WARM_UP} Blocks have 8 steps. The momentum of SlowMo, DiLoCo, BMUF and "
+        "BMUF-Adam sets in by itself. Slow momentum is 0.6, as its authors advise for "
+        "16 learners, and H-ADPSGD has nodes of 4. All methods that average models "
+        f"correct the second moment, but DiLoCo. {DIGITS_ARE}",
         comparisons=tuple(rivals()),
         # Five seeds left six questions open; up to 16 were said to decide four.
         seeds=tuple(range(16)),

@@ -255,7 +255,7 @@ class Blocks:
             known = (self._last > 0) & ~plain
             factor = torch.where(known, rates / self._last.clamp(min=1e-300), 1.0)
             self.delta *= self._column(factor)
-            self._last = torch.where(plain, self._last, rates)
+            self._last = rates
         before, self._rho = self._rho, eta * self._rho + zeta * tau
         self.delta = self._column(eta) * self.delta + self._column(zeta) * change
         self.theta = torch.where(plain[:, None], mean, self.theta + self.delta)

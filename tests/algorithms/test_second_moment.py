@@ -28,6 +28,7 @@ AVERAGING: dict[str, tuple[dict[str, Any], int]] = {
     "hadpsgd": ({"per_node": 2}, 4),
     "dpsgd": ({}, 8),
     "d1d_model": ({}, 8),
+    "slowmo": ({}, 8),
     "local_sgd": ({"period": 4}, 8),
     "bmuf": ({}, 8),
     "bmuf_adam": ({}, 8),

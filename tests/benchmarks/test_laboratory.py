@@ -174,6 +174,8 @@ CELLS = [
     cell("bmuf_adam", period=4, warmup=0, momentum=0.5, second_moment="consistent"),
     replace(cell("bmuf_adam", period=8, warmup=0), beta1=0.5),
     cell("slowmo", period=4),
+    cell("slowmo", period=4, warmup=0, moments="reset", second_moment="local"),
+    cell("slowmo", period=4, warmup=12, moments="average"),
     cell("slowmo", "sgd", period=6, moments="local", block_lr=0.7),
     *(cell("diloco", optim, period=4) for optim in ("sgd", "adam")),
     cell("diloco", period=4, warmup=8),

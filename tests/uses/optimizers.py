@@ -11,11 +11,11 @@ from torch.optim import LBFGS, SGD, Adam, Optimizer
 from espnet_distopt.optimizers.lamb import Lamb
 from tests.uses.use import GRADIENTS, MOMENTS, ONE_PASS, Turn, Use, refused
 
-LOCAL = "`moments: local` (`bmuf`, `slowmo`) leaves its state alone."
+LOCAL = "`moments: local` (`bmuf`) leaves its state alone."
 
 
 def unknown(name: str) -> dict[str, str]:
-    """Return the refusals of algorithms that would average or reset the moments."""
+    """Return the refusals of algorithms that would average the moments."""
     return refused(f"moments of {name} are not known", MOMENTS)
 
 
@@ -118,7 +118,7 @@ class SamOptimizer(Optimizer):
 
 class SamItself(Use):
     title = "SAM as an optimizer that is never asked for a `step`"
-    note = "Give `bmuf`, `bmuf_adam` and `slowmo` the base optimizer."
+    note = "Give `bmuf` and `bmuf_adam` the base optimizer."
     refused = unknown("SamOptimizer") | ONE_PASS
     made = SamOptimizer, {"base": Adam}
 

@@ -130,7 +130,7 @@ def _blocks(check: _Check, column: Column, learners: list[Record]) -> None:
             last = rates
         mean = np.mean([record.before[k] for record in learners], axis=0)
         eta, zeta = column.momentum, column.block_lr
-        if column.algorithm in ("bmuf", "bmuf_adam", "diloco") and eta:
+        if column.algorithm in ("bmuf", "bmuf_adam", "slowmo", "diloco") and eta:
             agrees = float((mean - begin) @ delta) > 0
             block = range(k - k % column.period, k + 1)
             taken = np.mean([_updates(record, block) for record in learners])
@@ -165,8 +165,6 @@ def _moments(check: _Check, column: Column, own: Vector, first: Vector) -> None:
         check.faults.append("moments are not finite")
     if column.algorithm in ("bmuf", "bmuf_adam"):
         check.same("moments", own, first)
-    if column.algorithm == "slowmo" and own.any():
-        check.faults.append("moments are not reset")
 
 
 def _adasum(check: _Check, learners: list[Record]) -> None:

@@ -32,12 +32,11 @@ Each row is something that users do with a model, an optimizer and a
 
 `tests/uses` runs each row with each algorithm, and
 `python -m tests.uses.table > docs/what_works.md` writes this page. `hadpsgd` has one
-node of several learners here; with one learner on each node it is `adpsgd`. `bmuf` and
-`slowmo` have their default options (`moments: average` and `reset`), and `adasum`
-combines updates, not gradients. `adpsgd`, `hadpsgd`, `dpsgd`, `d1d_model` and
-`local_sgd` correct the second moment of Adam, AdamW, NAdam and RAdam
-(`second_moment: consistent`). Any other optimizer but SGD is named in a warning, and
-trained as it is.
+node of several learners here; with one learner on each node it is `adpsgd`. All
+algorithms have their default options; `adasum` combines updates, not gradients.
+`adpsgd`, `hadpsgd`, `dpsgd`, `d1d_model` and the methods with blocks but `diloco`
+correct the second moment of Adam, AdamW, NAdam and RAdam (`second_moment:
+consistent`). Any other optimizer but SGD is named in a warning, and trained as it is.
 
 Buffers and frozen parameters begin as learner 0 has them, with every algorithm. The
 running statistics of BatchNorm are averaged at each consensus. Any other buffer that

@@ -14,7 +14,7 @@ STEPS = 11
 """The number of steps of a run: three blocks of three steps, and a shorter block."""
 
 GRADIENTS = ("allreduce", "hadpsgd", "d1d_grad")
-MOMENTS = ("bmuf", "bmuf_adam", "slowmo")
+MOMENTS = ("bmuf", "bmuf_adam")
 COLUMNS = (
     *GRADIENTS,
     "adpsgd",
@@ -22,6 +22,7 @@ COLUMNS = (
     "d1d_model",
     "local_sgd",
     *MOMENTS,
+    "slowmo",
     "diloco",
     "adasum",
 )

@@ -244,17 +244,24 @@ class SlowMoConfig(BlockConfig):
     That is the filter of `bmuf` (CBM) with Delta_n = -alpha lr_n u_n, which follows the
     learning rate, see `filter.LearningRates`.
 
+    The paper has momentum from the first block, as with `warmup: 0`, and resets the
+    moments of SGD.
+
     Attributes:
         momentum: slow momentum (beta). The best value depends on the number of
             learners: it is smaller with few of them, and always smaller than the
             1 - 1/N of block momentum.
         block_lr: slow learning rate (alpha).
+        warmup: see `DilocoConfig`.
         moments: treatment of the optimizer's moments at the end of a block.
+        second_moment: see `BmufConfig`.
     """
 
     momentum: float = 0.5
     block_lr: float = 1.0
-    moments: Literal["reset", "local", "average"] = "reset"
+    warmup: int | None = None
+    moments: Literal["reset", "local", "average"] = "local"
+    second_moment: Literal["consistent", "local"] = "consistent"
 
     def rule(self, workers: int) -> BlockRule:
         """Return the rule of classical block momentum, following the learning rate."""
@@ -262,7 +269,9 @@ class SlowMoConfig(BlockConfig):
             momentum=self.momentum,
             block_lr=self.block_lr,
             follows_lr=True,
+            warmup=self.warmup,
             moments=self.moments,
+            corrected_workers=workers if self.second_moment == "consistent" else 1,
         )
 
 

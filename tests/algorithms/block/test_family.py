@@ -193,7 +193,7 @@ def test_learners_stop_where_nothing_is_under_way(options: dict[str, Any]) -> No
 WORKERS, STEPS = 8, 400
 GAIN: dict[str, tuple[float, dict[str, Any]]] = {
     "local_sgd": (1, {"second_moment": "local"}),
-    "slowmo": (2, {"moments": "local"}),
+    "slowmo": (2, {"warmup": 0, "second_moment": "local"}),
     "diloco": (7, {"warmup": 0}),
     "bmuf_adam": (8, {"warmup": 0}),
 }
