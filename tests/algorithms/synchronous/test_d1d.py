@@ -28,9 +28,11 @@ def descend(
     lr: float = 0.1,
     start: float = 0.0,
     shapes: Sequence[tuple[float, float]] = ((1, 0), (3, 1)),
+    momentum: float = 0.0,
 ) -> list[list[float]]:
     """Return the learners' places after each epoch."""
-    learners = points(name, len(shapes), bowls(*shapes), partial(SGD, lr=lr), [start])
+    make = partial(SGD, lr=lr, momentum=momentum)
+    learners = points(name, len(shapes), bowls(*shapes), make, [start])
     simulation = started(learners)
     trace = []
     for count in steps:
@@ -68,11 +70,15 @@ def test_d3_mean(name: str) -> None:
     np.testing.assert_allclose(mean, expected, atol=1e-12)
 
 
-def test_stability_bound_of_delayed_gradients() -> None:
-    """lr h < 1, half of plain SGD's: z^2 - z + lr h has roots of modulus sqrt(lr h)."""
+@pytest.mark.parametrize("beta", [0.0, 0.5, 0.9])
+def test_stability_bound_of_delayed_gradients(beta: float) -> None:
+    """lr h < 1 - beta: the roots of z^2 - (1 + beta) z + beta + lr h have that square.
+
+    Without a delay the bound is 2 (1 + beta).
+    """
     sizes = []
-    for lr in (0.96, 1.04):
-        trace = descend("d1d_grad", [119, 1], lr, start=1.0, shapes=[(1, 0)] * 2)
+    for lr in (0.96 - beta, 1.04 - beta):
+        trace = descend("d1d_grad", [119, 1], lr, 1.0, [(1, 0)] * 2, beta)
         sizes.append(np.abs(trace).max())
     assert sizes[0] < 0.2
     assert sizes[1] > 5
