@@ -88,6 +88,12 @@ class D1dGrad(Algorithm):
     def __init__(self, config: D1dGradConfig, learner: Learner) -> None:
         learner.reserve(numbers_of(learner))
         self.config = config
+        if learner.size > 1:
+            self.advice = (
+                "gradients are those of the step before, so that with momentum or Adam "
+                "the largest stable learning rate is far below DDP's; d1d_model, as "
+                "fast, keeps DDP's rate"
+            )
         self.sent = torch.zeros_like(learner.gradient_buffer)
         self._handle: Any = None
         self._mean: Tensor | None = None
