@@ -203,7 +203,7 @@ def write_tables(
             "trainings",
             False,
             out,
-            summary(written),
+            summary(written, [cell.method for cell in cells]),
             SUMMARY,
             [],
             seeds=sorted({cell.seed for cell in cells if cell in records}),

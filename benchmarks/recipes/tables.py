@@ -135,15 +135,15 @@ COLUMNS = {
 }
 
 
-def summary(recipes: Mapping[str, Sequence[Row]]) -> list[str]:
+def summary(recipes: Mapping[str, Sequence[Row]], order: Iterable[str]) -> list[str]:
     """Return the lines of a Markdown table of error rates, with a row for each method.
 
     Args:
         recipes: recipe -> its rows, from which those of two and four learners are used.
+        order: the methods in their order, as often as they like.
     """
-    every = [row for rows_of in recipes.values() for row in rows_of]
-    # At their defaults first; the other methods come behind them in the cells' order.
-    methods = sorted(dict.fromkeys(r.method for r in every), key=lambda m: "=" in m)
+    known = {row.method for all_rows in recipes.values() for row in all_rows}
+    methods = [method for method in dict.fromkeys(order) if method in known]
     cases = [(recipe, learners) for recipe in recipes for learners in (2, 4)]
     heads = [f"{COLUMNS[recipe]}, {learners} learners" for recipe, learners in cases]
     lines = [f"| method | {' | '.join(heads)} |", "| :-- |" + " --: |" * len(heads)]

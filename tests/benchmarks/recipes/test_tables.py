@@ -66,16 +66,17 @@ def test_the_summary_marks_what_is_behind(tmp_path: Path) -> None:
         records.add(cell("adpsgd", seed), result(1.0, 10.9))
     records.add(cell("bmuf", 1), result(1.0, 11.2))
     records.add(cell("bmuf", 0, 2), result(1.0, 50.0))
+    order = ["allreduce", "adpsgd", "bmuf_adam", "bmuf"]
     asked = [
         cell(name, seed, learners)
         for learners in (2, 4)
         for name in ("allreduce", "adpsgd", "bmuf")
         for seed in range(3)
     ]
-    assert summary({"fsdd": rows(asked, records)}) == [
+    assert summary({"fsdd": rows(asked, records)}, order) == [
         "| method | strings, 2 learners | strings, 4 learners |",
         "| :-- | --: | --: |",
-        "| bmuf | 50.0 (1) | **11.2 (1)** |",
         "| allreduce |  | 10.0 |",
         "| adpsgd |  | 10.9 |",
+        "| bmuf | 50.0 (1) | **11.2 (1)** |",
     ]
