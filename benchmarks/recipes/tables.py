@@ -144,7 +144,7 @@ def summary(recipes: Mapping[str, Sequence[Row]], order: Iterable[str]) -> list[
     """
     known = {row.method for all_rows in recipes.values() for row in all_rows}
     methods = [method for method in dict.fromkeys(order) if method in known]
-    cases = [(recipe, learners) for recipe in recipes for learners in (2, 4)]
+    cases = [(name, n) for name in COLUMNS if name in recipes for n in (2, 4)]
     heads = [f"{COLUMNS[recipe]}, {learners} learners" for recipe, learners in cases]
     lines = [f"| method | {' | '.join(heads)} |", "| :-- |" + " --: |" * len(heads)]
     for method in methods:
