@@ -272,11 +272,6 @@ def test_stage_without_what_it_needs(
             "--tag a b: expected letters, digits, dots, underscores and hyphens",
         ),
         (("--stage", "14"), "--stage 14 is behind --stop_stage 13"),
-        (
-            ("--stage", "6", "--stop_stage", "7"),
-            "--stage 6 --stop_stage 7: no stage in between; there are "
-            "1 3 5 10 11 12 13",
-        ),
         (("--distopt", ""), "--distopt names no algorithm"),
         (("--test_sets", ""), "--test_sets names no set"),
         (

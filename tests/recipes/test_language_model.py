@@ -279,6 +279,7 @@ def test_refused_before_stage_1(
 
 
 def test_no_stage_6_without_it(recipe: Recipe) -> None:
-    recipe.asr("--stage", "6", "--stop_stage", "7")
+    said = recipe.asr("--stage", "6", "--stop_stage", "7").stdout
+    assert "no stage from 6 to 7, so none was run: there are 1 3 5 10 11" in said
     assert recipe.modules() == ["check"]
     assert not Path(recipe.directory, "exp").exists()
