@@ -100,11 +100,6 @@ class LearningRates:
         self._begin()
         return [float(rate) for rate in rates]
 
-    def note(self, rates: list[float]) -> None:
-        """Take the rates of a block whose update follows none before it."""
-        both = zip(rates, self.last, strict=True)
-        self.last = [rate or before for rate, before in both]
-
     def follow(self, rates: list[float], update: Tensor) -> list[tuple[slice, Tensor]]:
         """Multiply each group's part of `update` (P,) by its rate / its last rate.
 
@@ -211,12 +206,10 @@ class BlockFilter:
         eta, zeta = self._factors(rule)
         self.taken += tau
         self.rho = eta * previous_rho + zeta * tau
+        held = self.rates.follow(list(summary.rates), self.delta) if self.rates else []
         if eta == 0 and zeta == 1:
-            if self.rates:
-                self.rates.note(list(summary.rates))
             self._take(mean)
             return 0.0
-        held = self.rates.follow(list(summary.rates), self.delta) if self.rates else []
         change = mean - self.block_start()
         self.delta.mul_(eta).add_(change, alpha=zeta)
         self.theta.add_(self.delta)
