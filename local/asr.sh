@@ -304,7 +304,5 @@ if at_stage 13 "scoring" && [ "$dry_run" = false ]; then
     [ -z "$next" ] || echo "$next"
 fi
 
-stages="1 3 5 10 11 12 13"
-[ "$use_lm" = false ] || stages="1 3 5 6 7 10 11 12 13"
-for each in $stages; do chosen "$each" && exit; done
-log "the options are right; no stage from $stage to $stop_stage, so none was run: there are $stages"
+for each in "${stages[@]}"; do chosen "$each" && exit; done
+log "the options are right; no stage from $stage to $stop_stage, so none was run: there are ${stages[*]}"

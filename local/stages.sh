@@ -8,8 +8,11 @@ chosen() {
     [ "$stage" -le "$1" ] && [ "$1" -le "$stop_stage" ]
 }
 
+stages=() # those that there are
+
 # at_stage NUMBER NAME: succeed if the stage is to run, and log that it runs.
 at_stage() {
+    stages+=("$1")
     chosen "$1" && log "stage $1: $2"
 }
 
