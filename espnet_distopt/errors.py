@@ -111,11 +111,12 @@ def one_line_errors(main: Main) -> Main:
 
 
 def end_in_a_line(where: str) -> None:
-    """Let an InputError or Ctrl-C that ends the process print one line, no traceback.
+    """Let some errors that end the process print one line instead of a traceback.
 
-    The line begins with the place in the user's program: the last file and line of the
-    traceback that are neither this package's nor Python's or an installed one's, as a
-    context manager's or an optimizer's. Other errors are printed as before.
+    They are an InputError, the loss of another learner, and Ctrl-C. The line begins
+    with the place in the user's program: the last file and line of the traceback that
+    are neither this package's nor Python's or an installed one's, as a context
+    manager's or an optimizer's. Other errors are printed as before.
 
     Args:
         where: Who ends, in words.
@@ -136,8 +137,8 @@ def _show(
     """Print a line in place of a traceback, or call the hook that was there before."""
     if isinstance(error, KeyboardInterrupt):
         line = f"{where}: stopped by Ctrl-C"
-    elif isinstance(error, InputError):
-        line = f"{_place(trace)}InputError: {error}"
+    elif isinstance(error, InputError | PeerLostError):
+        line = f"{_place(trace)}{type(error).__name__}: {error}"
     else:
         before(kind, error, trace)
         return

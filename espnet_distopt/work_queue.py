@@ -12,6 +12,8 @@ if learners take them at the same moment, or die.
 """
 
 import logging
+import operator
+import reprlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
@@ -113,8 +115,15 @@ class WorkQueue:
     def __init__(
         self, session: Session, items: int, state: dict[str, Any] | None = None
     ) -> None:
-        if not 0 <= items <= MOST_ITEMS:
-            raise InputError(f"a work queue has 0 to {MOST_ITEMS} items, not {items}")
+        try:
+            possible = 0 <= operator.index(items) <= MOST_ITEMS
+        except TypeError:  # such as the batches themselves
+            possible = False
+        if not possible:
+            raise InputError(
+                f"a work queue is given the number of its items (0 to {MOST_ITEMS}), "
+                f"such as len(batches), not {reprlib.repr(items)}"
+            )
         self._driver, self._rank = session.driver, session.learner.rank
         self._ranks = session.algorithm.lockstep(session.learner)
         self.own = slice(self._ranks.index(self._rank), None, len(self._ranks))
@@ -282,7 +291,7 @@ class WorkQueue:
                 self._driver.await_lease()
                 run, again = self._records.take(self._dead())
             if again:
-                logging.warning(
+                logging.getLogger(__name__).warning(
                     f"learner {self._rank} trains again on item {run[0]} of the work "
                     "queue, with which a learner that has died had begun"
                 )

@@ -33,6 +33,10 @@ def test_one_learner_gets_all_in_their_order_and_may_stop() -> None:
     assert list(again.read(identity)) == []
     with pytest.raises(InputError, match=r"of 5 items for 1 groups .* not of 6 for 1"):
         WorkQueue(run, 6, state=queue.state_dict())
+    batches: Any = [[0, 1], [2]]
+    for wrong in (batches, 2.0, -1):
+        with pytest.raises(InputError, match=r"such as len\(batches\), not "):
+            WorkQueue(run, wrong)
 
 
 class Pace:

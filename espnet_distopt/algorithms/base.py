@@ -15,10 +15,11 @@ from espnet_distopt.core.effects import Broadcast, Effect, Program
 from espnet_distopt.core.gossip_state import GossipState
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.core.membership import Members
+from espnet_distopt.errors import InputError
 from espnet_distopt.optimizers.noise_share import NoiseShare
 
 
-class UnequalStepsError(RuntimeError):
+class UnequalStepsError(InputError):
     """Learners that must step together have been given unequal numbers of steps.
 
     Args:
@@ -32,7 +33,8 @@ class UnequalStepsError(RuntimeError):
         super().__init__(
             f"learner {learner.rank}, step {learner.steps}: {whose} has ended its "
             "epoch before others: they have unequal numbers of steps, and this "
-            "algorithm needs equal ones; even out the data, or use bmuf or adpsgd"
+            "algorithm needs equal ones; even out the data, let a WorkQueue deal it "
+            "out, or use bmuf or adpsgd"
         )
 
 

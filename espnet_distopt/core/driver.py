@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from espnet_distopt.core.effects import Effect
 from espnet_distopt.core.membership import Members
@@ -25,6 +25,7 @@ class Place(NamedTuple):
     steps: int
 
 
+@runtime_checkable
 class Stateful(Protocol):
     """What a training loop keeps beside a session, and a replacement takes over."""
 

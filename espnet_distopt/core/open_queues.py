@@ -44,7 +44,7 @@ class Opened:
         if self.complete and self.version == version:
             started = store.add(self.counter, 0)
             if started != self.items:
-                logging.warning(
+                logging.getLogger(__name__).warning(
                     f"a work queue of {self.items} items was left after {started}: a "
                     "learner has broken out of `read`, and nobody has trained on the "
                     "rest in its place"

@@ -17,4 +17,6 @@ def is_plain() -> bool:
 
 def fall_back(what: str, reason: str) -> None:
     """Log that the plain way is taken, as something is not as it was expected."""
-    logging.warning(f"{what}: done the plain way, which is slower ({reason})")
+    logging.getLogger(__name__).warning(
+        f"{what}: done the plain way, which is slower ({reason})"
+    )

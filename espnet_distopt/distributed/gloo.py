@@ -74,7 +74,9 @@ def make_group(
     try:
         how = _options(limit, host)
     except (AttributeError, TypeError) as error:
-        logging.warning(f"gloo listens where it likes, as torch has changed: {error}")
+        logging.getLogger(__name__).warning(
+            f"gloo listens where it likes, as torch has changed: {error}"
+        )
         how = limit
     try:
         return dist.ProcessGroupGloo(store, rank, size, how)

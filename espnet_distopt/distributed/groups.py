@@ -126,7 +126,9 @@ def _destroy(groups: list[Made]) -> None:
             try:
                 made.group.end(made.left)
             except RuntimeError as error:
-                logging.warning(f"a group of NCCL did not end well: {error}")
+                logging.getLogger(__name__).warning(
+                    f"a group of NCCL did not end well: {error}"
+                )
 
 
 @atexit.register

@@ -364,13 +364,15 @@ class Liveness:
             why = self._store.get(key).decode() if known else f"learner {rank} is lost"
             if rank != self.rank:
                 who = f"{len(after.ranks)} of {self.size} go on"
-                logging.warning(f"{why}; {who}{self._remark()}")
+                logging.getLogger(__name__).warning(f"{why}; {who}{self._remark()}")
             elif not self.membership.joining:
                 self.note(f"{_GIVEN_UP}: {why}; start it again")
         for rank in sorted({*after.ranks} - {self.rank}):
             number = self.membership.incarnation(rank)
             if rank not in before.ranks or number != earlier[rank]:
-                logging.warning(f"learner {rank} has joined again (restart {number})")
+                logging.getLogger(__name__).warning(
+                    f"learner {rank} has joined again (restart {number})"
+                )
         if self.membership.excluded:
             self.note(f"{_GIVEN_UP}; start it again")
         for listener in tuple(self.listeners):

@@ -17,7 +17,7 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.trainer.states import TrainerStatus
 
-from espnet_distopt.distributed.stop_signals import Stopped, on_stop_signal
+from espnet_distopt.distributed.stop_signals import SIGNALS, Stopped, on_stop_signal
 from espnet_distopt.files.random_state import random_state, set_random_state
 from espnet_distopt.files.tensors import plain
 from espnet_distopt.lightning import schedules
@@ -58,19 +58,20 @@ class Signals:
         return self.ask_to_stop and self._received == self._requeue
 
     def listen(self, requeue: int | None) -> None:
-        """Handle SIGTERM, SIGUSR1, which `distopt slurm` sends, and `requeue`.
+        """Handle the signals that ask for a stop, and `requeue`.
 
         That is the signal on which Lightning requeues the job; None: on none.
         """
         self._requeue = requeue
-        numbers = {signal.SIGTERM, signal.SIGUSR1, requeue or signal.SIGTERM}
+        numbers = {*SIGNALS, requeue or signal.SIGTERM}
         self._listening.enter_context(on_stop_signal(self._receive, numbers))
 
     def _receive(self, name: str) -> None:
         self._received = number = signal.Signals[name]
         launcher = self._trainer.strategy.launcher
         if launcher is not None and hasattr(launcher, "procs"):
-            launcher.kill(number)
+            # A terminal sends Ctrl-C to all of them, and a second one would kill.
+            launcher.kill(signal.SIGTERM if number == signal.SIGINT else number)
 
     def give_back(self, stopped: bool) -> None:
         """Let the handlers of before handle the signals; ignore them after a stop.
@@ -356,7 +357,7 @@ class Fit:
             path = trainer._checkpoint_connector.hpc_save_path(trainer.default_root_dir)
             trainer.save_checkpoint(path)
         if trainer.is_global_zero:
-            logging.warning(
+            logging.getLogger(__name__).warning(
                 "the training has stopped within an epoch, and is saved in "
                 f"{trainer.default_root_dir}: trainer.fit(ckpt_path='hpc') goes on"
             )

@@ -51,6 +51,7 @@ _WORDS = (
         "updates: an optimizer_step() of the module calls optimizer.step(closure)",
     ),
     ("have all others of an update within session.no_sync(), or use", "use"),
+    ("let a WorkQueue deal it out, or use", "or use"),
     ("and a session trains real ones", "and DistoptStrategy trains real ones"),
     ("while the session is open", "within a fit"),
     ("before the session is made", "before trainer.fit"),

@@ -452,7 +452,7 @@ class DistoptStrategy(DDPStrategy):
             exception.args = (refusals.in_lightnings_words(str(exception)),)
         if isinstance(exception, PeerLostError):
             # The launcher ends this learner, perhaps before Python prints the error.
-            logging.error(f"the fit ends: {exception}")
+            logging.getLogger(__name__).error(f"the fit ends: {exception}")
         self._end(exception)
         super().on_exception(exception)
 

@@ -21,7 +21,7 @@ from espnet_distopt.core.learner import Learner
 from espnet_distopt.core.membership import Members
 from espnet_distopt.distributed.state_transfer import check_sendable
 from espnet_distopt.distributed.stop_signals import Stopped
-from espnet_distopt.errors import InputError, in_words
+from espnet_distopt.errors import InputError, in_words, message
 from espnet_distopt.files.random_state import random_state, set_random_state
 from espnet_distopt.files.saves import Parts, Save, Saves
 
@@ -57,7 +57,7 @@ class Resumption:
         parts: what else to save, by name.
 
     Raises:
-        InputError: the state of a part holds what cannot be sent.
+        InputError: a part has no state, or one that cannot be sent.
     """
 
     def __init__(
@@ -74,6 +74,12 @@ class Resumption:
         learner = session.learner
         self._saves = Saves(folder, session.name, learner.rank, learner.size)
         self.parts = Parts(parts)
+        for name, part in parts.items():
+            if not isinstance(part, Stateful):
+                raise InputError(
+                    f"{learner.where}: resume: {name} is a {type(part).__name__}: give "
+                    "objects that have state_dict() and load_state_dict()"
+                )
         self._queues: list[Any] = []
         self._queues_left: list[dict[str, Any]] = []
         for name, state in self.parts.state_dict().items():
@@ -120,9 +126,12 @@ class Resumption:
                 session.restart_from_model()
             self.parts.load_state_dict(state["parts"])
         except (KeyError, RuntimeError, ValueError) as error:
+            # PyTorch says below its first line which parameter is another one.
+            details = [line.strip() for line in message(error).splitlines()[1:2]]
             raise InputError(
                 f"{saves.folder / str(save)} is not of this model, optimizer and "
-                f"parts: {in_words(error)}"
+                f"parts: {': '.join([in_words(error), *details])}; name another folder "
+                "to begin anew"
             ) from None
         if own:
             self._queues_left = state["queues"]

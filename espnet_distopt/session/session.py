@@ -39,7 +39,7 @@ from espnet_distopt.distributed.nccl import advised
 from espnet_distopt.distributed.process_group import ProcessGroupDriver
 from espnet_distopt.distributed.state_transfer import check_sendable
 from espnet_distopt.distributed.stop_signals import on_stop_signal
-from espnet_distopt.errors import InputError, end_in_a_line
+from espnet_distopt.errors import InputError, PeerLostError, end_in_a_line
 from espnet_distopt.session.resuming import Resumption
 
 _SHARE_LEFT = (
@@ -243,7 +243,7 @@ class Session:
                 None if nothing has failed.
         """
         self._closed = True
-        if isinstance(error, KeyboardInterrupt | InputError):
+        if isinstance(error, KeyboardInterrupt | InputError | PeerLostError):
             end_in_a_line(f"learner {self.driver.rank}")
         try:
             self.driver.leave(error)
@@ -486,10 +486,14 @@ class Session:
                 model holds, or a file cannot be written.
             SystemExit: the learners stop, and have saved themselves.
         """
-        if self._resumption is None or self._own is None:
+        if self._resumption is None:
             raise InputError(
-                f"{self.learner.where}: save() is for inside session.consensus(), in a "
-                "loop that has called session.resume(folder) before its first step"
+                f"{self.learner.where}: save() has no folder: call "
+                "session.resume(folder) before the first step"
+            )
+        if self._own is None:
+            raise InputError(
+                f"{self.learner.where}: save() is for within session.consensus()"
             )
         self._resumption.save()
         if self.mean(float(self._stop_requested)) > 0:
@@ -523,7 +527,16 @@ class Session:
         self._own = own.copy_(params)  # which may go on from the consensus
         params.copy_(mean)
         distance = self.mean(float(own_distance))
-        if distance and self.learner.rank == 0 and self._keeps_equal():
+        if not self.is_leader:
+            return distance
+        if not math.isfinite(distance):
+            logging.getLogger(__name__).warning(
+                f"{self.learner.where}: the learners' mean model is not finite: a loss "
+                "or a gradient has been NaN or infinite on one of them, from which the "
+                "others have it. Skip the updates of such a batch (optimizer.step(), "
+                "not session.step()), or lower the learning rate"
+            )
+        elif distance and self._keeps_equal():
             logging.getLogger(__name__).warning(
                 f"{self.learner.where}: the learners' models differ (consensus "
                 f"distance {distance:.2g}), and {self.name} keeps them equal: after "
@@ -535,7 +548,7 @@ class Session:
 
     def _keeps_equal(self) -> bool:
         equal = self.algorithm.equal_replicas(self.learner)
-        return len(equal) == self.learner.size
+        return len(equal) == self.learner.size > 1
 
     def leave_consensus(self) -> None:
         """Give the learner its own parameters back, if they were set aside."""

@@ -22,6 +22,7 @@ QUEUED = {
     "between batches": (3, 0.0, signal.SIGTERM),
     "when the other has no batch left": (1, 0.1, signal.SIGTERM),
     "as distopt slurm does": (3, 0.0, signal.SIGUSR1),
+    "as Ctrl-C does": (3, 0.0, signal.SIGINT),
 }
 """When learner 1 is stopped: in which batch, how long each of its batches takes, and by
 which signal."""

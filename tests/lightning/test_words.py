@@ -21,7 +21,9 @@ ONLY_IN_LOOPS = (
     "begin_batch needs the number",  # The strategy says 1, by which nothing is weighed.
     "or leave out begin_batch",
     "resume is called once",
-    "save() is for inside",
+    "save() is for within",
+    "save() has no folder",
+    "resume: X is a X: give",
     "a loop that stops on request calls finish() itself",
     "this training can stop within an epoch",  # Where the strategy lets nobody wait.
     "is for between epochs: call it after",

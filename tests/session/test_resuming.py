@@ -185,7 +185,7 @@ def test_what_cannot_be_saved_or_resumed_is_refused_in_a_line(tmp_path: Path) ->
     with one.session:
         with (
             one.session.consensus(),
-            pytest.raises(InputError, match=r"called session\.resume\(folder\)"),
+            pytest.raises(InputError, match=r"call session\.resume\(folder\)"),
         ):
             one.session.save()
         (tmp_path / "file").touch()
@@ -197,13 +197,18 @@ def test_what_cannot_be_saved_or_resumed_is_refused_in_a_line(tmp_path: Path) ->
         with pytest.raises(InputError, match="called once"):
             one.session.resume(tmp_path)
         one.epoch()
-        with pytest.raises(InputError, match=r"inside session\.consensus\(\)"):
+        with pytest.raises(InputError, match=r"within session\.consensus\(\)"):
             one.session.save()
         with one.session.consensus():
             one.session.save()
     other = Alone(nn.Linear(2, 1, bias=False))
-    with other.session, pytest.raises(InputError, match="not of this model"):
+    missing = r"not of this model.*: Unexpected key.*: \"bias\".*; name another folder"
+    with other.session, pytest.raises(InputError, match=missing):
         other.session.resume(tmp_path)
+    other = Alone()
+    best: Any = 1.5
+    with other.session, pytest.raises(InputError, match="resume: best is a float: "):
+        other.session.resume(tmp_path, best=best)
     other = Alone()
     schedule = MultiStepLR(other.optimizer, [1])
     with other.session, pytest.raises(InputError, match="the save has no 'schedule'"):
@@ -214,7 +219,10 @@ def test_what_cannot_be_saved_or_resumed_is_refused_in_a_line(tmp_path: Path) ->
         other.session.resume(tmp_path)
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), InputError("bad"), OSError()])
+@pytest.mark.parametrize(
+    "error",
+    [KeyboardInterrupt(), InputError("bad"), PeerLostError("bad"), OSError()],
+)
 def test_what_a_user_can_mend_ends_the_process_in_a_line(
     capsys: pytest.CaptureFixture[str], error: BaseException
 ) -> None:
@@ -228,8 +236,9 @@ def test_what_a_user_can_mend_ends_the_process_in_a_line(
         sys.excepthook = before
     if isinstance(error, KeyboardInterrupt):
         assert err == "learner 0: stopped by Ctrl-C\n"
-    elif isinstance(error, InputError):
-        assert re.fullmatch(rf"{re.escape(__file__)}:\d+: InputError: bad\n", err)
+    elif isinstance(error, InputError | PeerLostError):
+        what = f"{re.escape(__file__)}:\\d+: {type(error).__name__}: bad\n"
+        assert re.fullmatch(what, err)
     else:
         assert "Traceback" in err
 

@@ -69,6 +69,22 @@ def block(**options: Any) -> tuple[nn.Module, Adam, Session]:
     return model, optimizer, Session(model, optimizer, "bmuf", **options)
 
 
+def test_a_consensus_that_is_not_finite_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The learners' models do not just differ."""
+    model, optimizer, session = block()
+    with session:
+        train(model, optimizer, session, 6)
+        with session.consensus():
+            assert not caplog.text
+        with torch.no_grad():
+            next(model.parameters()).fill_(torch.nan)
+        session.step()
+        with session.consensus():
+            assert "step 7: the learners' mean model is not finite" in caplog.text
+
+
 def test_the_consensus_is_set_aside_the_own_parameters() -> None:
     model, optimizer, session = block()
     train(model, optimizer, session, 6)
