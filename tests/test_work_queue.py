@@ -1,5 +1,6 @@
 """The work queue: every item is dealt exactly once, whatever the learners do."""
 
+import re
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -33,10 +34,6 @@ def test_one_learner_gets_all_in_their_order_and_may_stop() -> None:
     assert list(again.read(identity)) == []
     with pytest.raises(InputError, match=r"of 5 items for 1 groups .* not of 6 for 1"):
         WorkQueue(run, 6, state=queue.state_dict())
-    batches: Any = [[0, 1], [2]]
-    for wrong in (batches, 2.0, -1):
-        with pytest.raises(InputError, match=r"such as len\(batches\), not "):
-            WorkQueue(run, wrong)
 
 
 class Pace:
@@ -160,15 +157,12 @@ def test_learners_that_step_together_get_all_items_and_a_part_of_each() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("items", "message"),
-    [
-        (-1, "has 0 to 1073741824 items, not -1$"),
-        (2**30 + 1, "has 0 to 1073741824 items, not 1073741825$"),
-    ],
-)
-def test_impossible_queues_are_refused(items: int, message: str) -> None:
-    with pytest.raises(InputError, match=message):
+@pytest.mark.parametrize("items", [-1, 2**30 + 1, 2.0, [[0, 1], [2]]])
+def test_impossible_queues_are_refused(items: Any) -> None:
+    numbers = (
+        r"the number of its items \(0 to 1073741824\), such as len\(batches\), not "
+    )
+    with pytest.raises(InputError, match=numbers + re.escape(str(items))):
         WorkQueue(session("adpsgd"), items)
 
 
