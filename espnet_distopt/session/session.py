@@ -98,6 +98,8 @@ class Session:
         learner: this learner's parameters, moments and counts.
         driver: what carries out the communication.
         repeat_begun: see `SessionConfig`.
+        of_lost_share: what becomes of the data of a learner that has died, without a
+            work queue: the end of the line that names it.
 
     Raises:
         InputError: the algorithm or an option is unknown, the number of learners or an
@@ -126,6 +128,7 @@ class Session:
             raise
         self.driver: Driver = driver or ProcessGroupDriver(config.heartbeat_seconds)
         self.repeat_begun = config.repeat_begun
+        self.of_lost_share = _SHARE_LEFT
         self.name = algorithm
         self._carries = carries
         self._model = model
@@ -171,7 +174,7 @@ class Session:
             driver.survive(
                 lambda rank: self.algorithm.lost_with(learner, rank),
                 lambda members: self.algorithm.change_members(learner, members),
-                lambda: "" if position(driver).opened else _SHARE_LEFT,
+                lambda: "" if position(driver).opened else self.of_lost_share,
             )
         if learner.size > 1 and can_be_joined(self.algorithm, learner):
             self._admit(found, joins)

@@ -1,7 +1,8 @@
 """The batches that a learner trains on in an epoch: ESPnet's, or those of a work queue.
 
-ESPnet divides the batches of an epoch among the learners beforehand. Where learners
-step alone, a work queue deals out the pieces of the batches instead. Each learner then
+ESPnet divides the batches of a training among the learners once. Where a learner may
+die and the others go on, those who live divide each epoch's instead. Where learners
+step alone, a work queue deals out the pieces of the batches. Each learner then
 has a piece of every batch at first, as where learners step together, and the order of
 the batches is the same. But if a learner falls behind, others that have finished their
 pieces take some of its own. So every learner must be able to load any piece.
@@ -77,8 +78,8 @@ def divides_batches(
 ) -> bool:
     """Return whether the learners divide these batches themselves, not ESPnet.
 
-    In training they do where learners step alone: a work queue deals the batches out.
-    In validation they do where a learner may die and the others go on. They do not if
+    They do where learners step alone: a work queue deals the batches of training out.
+    They also do where a learner may die and the others go on. They do not if
     ESPnet mixes the utterances of different batches after it has cut them, nor if it
     builds several iterators, one after the other, within an epoch. The mode is ESPnet's
     `train`, `valid` or `plot_att`.
@@ -87,9 +88,8 @@ def divides_batches(
         return False
     if args.multiple_iterator or args.shuffle_within_batch:
         return False
-    if mode == "valid":
-        return bool(lookup(args.distopt).algorithm.survives)
-    return mode == "train" and steps_alone(args.distopt)
+    survives = bool(lookup(args.distopt).algorithm.survives)
+    return survives and mode in ("train", "valid")
 
 
 def takes_static_shards(algorithm: str | None, factory: AbsIterFactory) -> bool:

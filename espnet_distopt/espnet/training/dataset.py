@@ -35,7 +35,7 @@ class ToldDataset(ESPnetDataset):
                 except Exception as why:
                     raise InputError(
                         f"utterance '{uid}' of {path} cannot be read ({in_words(why)})"
-                        ": make that file again, as it may have been cut off"
+                        ": its file may be missing, or cut off"
                     ) from error
             raise  # It was read, and could not be preprocessed.
 

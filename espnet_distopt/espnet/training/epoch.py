@@ -16,6 +16,7 @@ from espnet2.torch_utils.set_all_random_seed import set_all_random_seed
 from espnet2.train.reporter import SubReporter, WeightedAverage
 from torch import nn
 
+from espnet_distopt.core.learner import Learner
 from espnet_distopt.errors import InputError
 from espnet_distopt.espnet.training.batches import (
     Batch,
@@ -29,7 +30,7 @@ from espnet_distopt.espnet.training.checkpoints import recover_epoch_model
 from espnet_distopt.espnet.training.run import Run
 from espnet_distopt.espnet.training.saving import Position, State, TrainingState
 from espnet_distopt.files.random_state import set_random_state
-from espnet_distopt.session import Session
+from espnet_distopt.session import Session, steps_alone
 
 SEED_STRIDE = 1000003
 """The distance between the seeds of two learners, so that their dropout masks differ.
@@ -104,11 +105,18 @@ class Epoch:
             return False
         if isinstance(iterator, EpochBatches):
             assert training is not None  # Without an algorithm, ESPnet divides them.
-            training.queued = queued = QueuedBatches(
-                iterator, training.session, training.scheduler, accum_grad, start.queued
-            )
-            self.left, self.schedulers = queued, [queued.scheduler]
-        else:
+            if steps_alone(self.run.options.distopt):
+                training.queued = queued = QueuedBatches(
+                    iterator,
+                    training.session,
+                    training.scheduler,
+                    accum_grad,
+                    start.queued,
+                )
+                self.left, self.schedulers = queued, [queued.scheduler]
+            else:
+                iterator = _share(iterator, training.session.learner)
+        if not isinstance(iterator, EpochBatches):
             self.left = without_first(iterator, start.batches)
         no_step_was_valid = loop(self)
         progress.end_training(self._reporter)
@@ -305,7 +313,7 @@ def validate_together(
     while True:
         living = session.learner.members.ranks
         own = SubReporter(reporter.key, epoch, count)
-        validate(_share(iterator, session.learner.rank, living), own)
+        validate(_share(iterator, session.learner), own)
         means = _mean_figures(own, session)
         if session.learner.members.ranks == living:
             break
@@ -320,12 +328,13 @@ def validate_together(
 
 
 def _share(
-    iterator: Iterable[Batch] | EpochBatches, rank: int, living: Sequence[int]
+    iterator: Iterable[Batch] | EpochBatches, learner: Learner
 ) -> Iterable[Batch]:
-    """Return this learner's share, where ESPnet has not divided the batches."""
+    """Return a learner's share, which the living divide where ESPnet has not."""
     if not isinstance(iterator, EpochBatches):
         return iterator
-    return iterator.share(living.index(rank), len(living))
+    living = learner.members.ranks
+    return iterator.share(living.index(learner.rank), len(living))
 
 
 def _mean_figures(own: SubReporter, session: Session) -> dict[str, tuple[float, float]]:

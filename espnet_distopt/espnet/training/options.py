@@ -94,15 +94,25 @@ def check_early(cmd: Sequence[str] | None = None) -> None:
     for name, default in _OF_START.items():
         parser.add_argument(f"--{name}", default=default)
     first, _ = parser.parse_known_args(cmd)
+    named = None
     if first.config is not None:
         content = read_yaml(first.config)
+        named = content.get("distopt")
         known = vars(first).keys() & content.keys()
         parser.set_defaults(**{key: content[key] for key in known})
     args, _ = parser.parse_known_args(cmd)
     _complete(args)
     if args.distopt is not None:
         conf = in_steps(option_lines(vars(args), "distopt_conf"), lambda: 1)
-        options(args.distopt, algorithm_options(conf))
+        try:
+            options(args.distopt, algorithm_options(conf))
+        except InputError as error:
+            if named in (None, args.distopt):
+                raise
+            raise InputError(
+                f"{error} ({first.config} has distopt: {named}, and perhaps options of "
+                "it: leave them out there, or give another file)"
+            ) from None
     by_espnet = str(args.multiprocessing_distributed).lower() not in ("false", "no")
     if args.output_dir is None or args.dist_launcher or by_espnet:
         return  # ESPnet counts the learners that it starts.

@@ -26,17 +26,20 @@ from espnet_distopt.files.writing import write_json
 from espnet_distopt.monitoring.duration import duration
 from espnet_distopt.monitoring.lines import Event, Line, append
 
-ALL_WRONG = 0.9
-"""The share of validation tokens that CTC's best path gets wrong, at least, if it
-hardly depends on the input: blanks alone have 1, the commonest token everywhere less.
+ALL_WRONG = (0.9, 1.02)
+"""The share of validation tokens that CTC's best path gets wrong if it hardly depends
+on the input: blanks alone have 1, the commonest token everywhere less. Who writes more
+than that has left the plateau.
 """
+FEW_STEPS = 300
+"""The steps in which any model may be on the plateau."""
 INTERVAL = 15.0
 """The number of seconds between two lines within an epoch, at least."""
 SUMS = ("comm_time", "wait_time", "bytes", "exchanges")
 """The session's figures of a step that a line adds up over its steps."""
 _FINISHED = (
-    "{}: the training there is finished, and nothing was trained now: remove the "
-    "directory to train anew, or train in another one (in a recipe: --tag NAME)"
+    "{}: the training there is finished, and nothing was trained now: a larger "
+    "max_epoch goes on; another directory begins anew (in a recipe: --tag NAME)"
 )
 
 
@@ -256,9 +259,12 @@ class Progress:
         """
         epoch = self._epoch
         # It is NaN if the model has no CTC, or its error rate is not reported.
-        if epoch < 2 or epoch & (epoch - 1) or not wrong >= ALL_WRONG:
+        least, most = ALL_WRONG
+        if epoch < 2 or epoch & (epoch - 1) or not least <= wrong <= most:
             return
-        causes = "the learning rate is too high"
+        if epoch * (self.steps or FEW_STEPS) < FEW_STEPS:
+            return
+        causes = "the learning rate is too high, or much too low"
         if self._about["algorithm"] in ("bmuf", "bmuf_adam", "diloco", "slowmo"):
             causes += ", or block momentum begins too early (see the option warmup)"
         self._say(

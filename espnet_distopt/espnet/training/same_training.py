@@ -32,6 +32,7 @@ _OF_MODEL = (
     "line_least_rows",
 )
 """Further options that say what a model computes, where a task has them."""
+_OF_OPTIMIZER = ("optim", "optim_conf", "scheduler", "scheduler_conf")
 _NO_MATTER = re.compile("drop|stochastic_depth|flash_attn|checkpoint")
 """In the names of those options of a network that change nothing when it decodes."""
 
@@ -45,8 +46,9 @@ def keep_to_one_training(
     """Note what a training is, or refuse to go on with one that is another.
 
     Its tokens, what its model computes and what it learns must stay the same. What only
-    training has, as the optimizer, the loss and dropout, may change, and so may paths.
-    Data may be added, so other data are told of. Where a training has no note, as one
+    training has, as the loss and dropout, may change, and so may paths. Data may be
+    added, so other data are told of, and so is another rate: ESPnet goes on with what
+    the checkpoint has of optimizer and schedule. Where a training has no note, as one
     of stock ESPnet, it gets one now.
 
     Args:
@@ -66,6 +68,7 @@ def keep_to_one_training(
         "model": _model_options(args, choices),
         "learned": digest_of(sources),
         "data": digest_of(data),
+        "optim": _as_yaml({name: getattr(args, name, None) for name in _OF_OPTIMIZER}),
     }
     checkpoint = output_dir / "checkpoint.pth"
     if not args.resume or not checkpoint.exists() or not note.exists():
@@ -85,6 +88,13 @@ def keep_to_one_training(
             print(
                 f"{output_dir}: the training there has begun with other data than "
                 f"{', '.join(map(str, data))}, and goes on with these",
+                flush=True,
+            )
+        if change := _change(begun.get("optim", found["optim"]), found["optim"]):
+            print(
+                f"{output_dir}: the training there has begun with {change}: it goes on "
+                "with what its checkpoint has; to train its model by other options, "
+                "begin anew from it, in another directory with --init_param",
                 flush=True,
             )
         return
@@ -160,8 +170,13 @@ def _model_options(args: argparse.Namespace, choices: Iterable[Any]) -> dict[str
     kinds = [each.name for each in choices if each.name not in _OF_TRAINING]
     names = dict.fromkeys((*_OF_MODEL, *kinds, *(f"{kind}_conf" for kind in kinds)))
     given = {name: getattr(args, name) for name in names if hasattr(args, name)}
-    options: dict[str, Any] = yaml.safe_load(yaml.safe_dump(_that_matter(given)))
-    return options
+    return _as_yaml(_that_matter(given))
+
+
+def _as_yaml(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options as a note has them."""
+    read: dict[str, Any] = yaml.safe_load(yaml.safe_dump(options))
+    return read
 
 
 def _that_matter(options: dict[str, Any]) -> dict[str, Any]:

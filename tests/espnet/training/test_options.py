@@ -189,6 +189,26 @@ def test_an_algorithm_is_one_name(value: str, tmp_path: Path) -> None:
         check_early(["--config", str(tmp_path / "train.yaml")])
 
 
+def test_options_of_the_configurations_own_algorithm_are_told_apart(
+    tmp_path: Path,
+) -> None:
+    config = tmp_path / "train.yaml"
+    config.write_text("distopt: adpsgd\ndistopt_conf: {max_staleness: 4}\n")
+    command = [
+        "--config",
+        str(config),
+        "--distopt",
+        "bmuf",
+        "--distopt_conf",
+        "period=2",
+    ]
+    whose = (
+        rf"unknown option 'max_staleness'.*{config} has distopt: adpsgd, and perhaps"
+    )
+    with pytest.raises(InputError, match=whose):
+        check_early(command)
+
+
 STARTS = {
     "2 learners by adpsgd, batch_size 16 each": ["--config", "train.yaml"],
     "2 learners by adpsgd, batch_bins 2000 each, accum_grad 2": [

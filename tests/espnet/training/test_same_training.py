@@ -71,8 +71,11 @@ def test_what_only_training_has_may_change(
     DistoptASRTask.main(cmd=arguments(data, finished, *options))
     # A recipe's user sees this line, as ESPnet's own warning is in the log.
     assert capsys.readouterr().out == (
+        f"{finished}: the training there has begun with optim_conf: lr: 0.01, and the "
+        "options say 0.1: it goes on with what its checkpoint has; to train its model "
+        "by other options, begin anew from it, in another directory with --init_param\n"
         f"{finished}: the training there is finished, and nothing was trained now: "
-        "remove the directory to train anew, or train in another one (in a recipe: "
+        "a larger max_epoch goes on; another directory begins anew (in a recipe: "
         "--tag NAME)\n"
     )
 

@@ -1,5 +1,6 @@
 """Learners die in mid-epoch, and the others end the training, through ESPnet's loop."""
 
+import json
 import os
 import re
 import signal
@@ -102,12 +103,17 @@ def test_blocks_go_on_without_a_dead_learner_and_resume_with_all(
 ) -> None:
     exp = tmp_path / "exp"
     block = ["--distopt", algorithm, "--distopt_conf", "period=2"]
-    options = arguments(data, exp, *block)
+    options = arguments(data, exp, *block, "--max_epoch", "3")
     trained(options, LEARNERS, tmp_path, kill_at_step(9, 1), [0, -9, 0])
-    said = resumed(data, exp, LEARNERS, 3, *block)
-    assert f"of their own after epoch 2 with {algorithm}: 1; they go on from" in said
+    said = (tmp_path / "log.0").read_text()
+    assert "nobody trains on the rest of its share of this epoch" in said
+    summary = json.loads((exp / "distopt" / "summary.json").read_text())
+    samples = [epoch["samples"] for epoch in summary["per_epoch"].values()]
+    assert samples[1] < samples[0] == samples[2]  # The others divide the third.
+    said = resumed(data, exp, LEARNERS, 4, *block)
+    assert f"of their own after epoch 3 with {algorithm}: 1; they go on from" in said
     assert "ERROR" not in said
-    resumed(data, exp, 2, 4, *block)
+    resumed(data, exp, 2, 5, *block)
 
 
 def test_allreduce_ends_with_the_name_of_the_lost_and_resumes_with_fewer(
