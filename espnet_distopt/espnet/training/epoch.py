@@ -249,7 +249,8 @@ class Epoch:
         """Log what learners that have died had of this epoch's batches."""
         begun, taken = map(round, queued.lost(batches))
         of = f"of {queued.queue.items} batches"
-        lost = [f"had begun {begun} {of}, which are not trained on again"] * (begun > 0)
+        counted = "of which the last one of each may be lost"
+        lost = [f"had begun {begun} {of}, {counted}"] * (begun > 0)
         if taken > 0:
             lost.append(f"had taken {taken} {of} that nobody has trained on")
         if self.run.lead.leads and lost:
