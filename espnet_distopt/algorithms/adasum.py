@@ -451,13 +451,13 @@ class Adasum(Algorithm):
         shared: the common parameters (P,) at the start of the period, x.
     """
 
-    survives = True
+    survives = True  # without nodes
 
     def __init__(self, config: AdasumConfig, learner: Learner) -> None:
         self.config = config
         self.shared = learner.params.detach().clone()
         # With nodes, the learners of one node may not know what another has met with.
-        self.survives = config.per_node == 1  # an instance's own
+        self.survives = config.per_node == 1
         self._exchange = AdasumExchange(learner, config.per_node)
         self._local_steps = 0
         self._some_ended = False

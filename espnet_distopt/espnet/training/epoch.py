@@ -36,6 +36,9 @@ SEED_STRIDE = 1000003
 """The distance between the seeds of two learners, so that their dropout masks differ.
 The seed also grows by one an epoch, so this is larger than any number of epochs."""
 
+_SHARE_LEFT = "; nobody trains on the rest of its share of this epoch"
+"""What is added to the line on a loss where the living divide the next epoch anew."""
+
 
 class Epoch:
     """An epoch of a run, and the iterator that ESPnet's training loop reads.
@@ -103,21 +106,18 @@ class Epoch:
         if training is not None and start.is_trained:
             self._form_consensus(training)
             return False
-        if isinstance(iterator, EpochBatches):
-            assert training is not None  # Without an algorithm, ESPnet divides them.
-            if steps_alone(self.run.options.distopt):
-                training.queued = queued = QueuedBatches(
-                    iterator,
-                    training.session,
-                    training.scheduler,
-                    accum_grad,
-                    start.queued,
-                )
-                self.left, self.schedulers = queued, [queued.scheduler]
-            else:
-                iterator = _share(iterator, training.session.learner)
         if not isinstance(iterator, EpochBatches):
             self.left = without_first(iterator, start.batches)
+        elif training is not None and steps_alone(self.run.options.distopt):
+            training.queued = queued = QueuedBatches(
+                iterator, training.session, training.scheduler, accum_grad, start.queued
+            )
+            self.left, self.schedulers = queued, [queued.scheduler]
+        else:
+            assert training is not None  # Without an algorithm, ESPnet divides them.
+            session = training.session
+            session.of_lost_share = _SHARE_LEFT
+            self.left = without_first(_share(iterator, session.learner), start.batches)
         no_step_was_valid = loop(self)
         progress.end_training(self._reporter)
         if training is None:

@@ -360,7 +360,6 @@ class Run:
         self.session = session = Session(
             model, optimizers[0], self._algorithm, carries=self.handover, **conf
         )
-        session.of_lost_share = "; nobody trains on the rest of its share of this epoch"
         # ESPnet adds the noise after the gradients were averaged.
         averages = self.size > 1 and session.algorithm.wants_gradients
         if self.options.grad_noise and averages:
