@@ -185,16 +185,17 @@ def options(**changes: Any) -> tuple[argparse.Namespace, IteratorOptions]:
 
 STATIC: list[dict[str, Any]] = [
     {"distopt": None},
-    {"distopt": "bmuf"},
+    {"distopt": "dpsgd"},
     {"distributed": False},
     {"multiple_iterator": True},
     {"shuffle_within_batch": True},
 ]
 
 
-def test_who_takes_from_the_queue() -> None:
-    assert divides_batches(*options(), "train")
-    assert divides_batches(*options(distopt="hadpsgd"), "train")
+def test_whose_batches_the_learners_divide_themselves() -> None:
+    for algorithm in ("adpsgd", "hadpsgd", "bmuf", "adasum"):
+        assert divides_batches(*options(distopt=algorithm), "train")
+        assert divides_batches(*options(distopt=algorithm), "valid")
     assert not divides_batches(*options(), "plot_att")
     for changes in STATIC:
         assert not divides_batches(*options(**changes), "train"), changes
