@@ -149,6 +149,8 @@ def _place(trace: TracebackType | None) -> str:
     installed = map(sysconfig.get_path, ("stdlib", "purelib", "platlib"))
     others = [str(Path(__file__).parent), *installed]
     for frame in reversed(traceback.extract_tb(trace)):
+        if frame.filename.startswith("<frozen "):  # Python's own, as `-m` runs by it.
+            continue
         if not any(Path(frame.filename).is_relative_to(each) for each in others):
             return f"{frame.filename}:{frame.lineno}: "
     return ""

@@ -41,7 +41,7 @@ own as soon as it knows; every heartbeat reads it. The first learner makes it.""
 
 
 def end(learner: str) -> str:
-    """Return the key that says why a process has left its session by an error.
+    """Return the key that says why a process has ended by an error.
 
     It writes that before it ends, behind `launch_variables.LOST` if the others go on
     without it, else `FAILED`; its launcher reads it.

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import torch.distributed as dist
@@ -17,7 +18,7 @@ from espnet_distopt.distributed.launch_variables import (
     incarnation,
 )
 from espnet_distopt.distributed.slurm_step import tasks_per_node
-from espnet_distopt.errors import InputError
+from espnet_distopt.errors import InputError, in_words
 
 
 def learners_per_node(size: int, environment: Mapping[str, str]) -> int | None:
@@ -118,6 +119,20 @@ def announce_end(store: Any, rank: int, lost: bool, why: str) -> None:
         root, key = without_prefix(store), keys.end(learner_name(rank, incarnation()))
         root.set(key, f"{LOST if lost else FAILED} {why}")
         root.check([key])  # It is answered, and so the store has what was set.
+
+
+def announce_failure(error: Exception) -> None:
+    """Tell the launcher why this learner fails, if no session has told it.
+
+    Without a process group there is nowhere to say it.
+    """
+    if INCARNATION not in os.environ or not dist.is_initialized():
+        return
+    store, key = _store(), keys.end(learner_name(dist.get_rank(), incarnation()))
+    with suppress(RuntimeError):  # The store may be gone.
+        if not store.check([key]):
+            store.set(key, f"{FAILED} {in_words(error)}")
+            store.check([key])  # It is answered, and so the store has what was set.
 
 
 def announce_hopeless(reason: str) -> None:

@@ -1,6 +1,6 @@
 """ESPnet's data sets, which say in one line which utterance they cannot load."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,7 +10,27 @@ from espnet_distopt.errors import InputError, in_words
 
 
 class ToldDataset(ESPnetDataset):
-    """ESPnet's data set, which names an utterance that it lacks or cannot read."""
+    """ESPnet's data set, which names an utterance that cannot be trained on."""
+
+    def __getitems__(self, uids: Sequence[str | int]) -> list[Any]:
+        """Return the utterances of a batch, each as `__getitem__` does.
+
+        Raises:
+            InputError: One of them cannot be read, or they cannot be padded to one
+                array: they have another number of channels or of features.
+        """
+        batch = [self[uid] for uid in uids]
+        for name in batch[0][1]:
+            first, *rest = ((uid, each[name].shape) for uid, each in batch)
+            for uid, shape in rest:
+                if shape[1:] != first[1][1:]:
+                    path, _ = self.debug_info[name]
+                    raise InputError(
+                        f"utterance '{uid}' of {path} is an array of shape {shape}, "
+                        f"and '{first[0]}' of its batch one of {first[1]}: all need "
+                        "equally many channels, or features"
+                    )
+        return batch
 
     def __getitem__(self, uid: str | int) -> Any:
         """Return the utterance's name and its arrays by name.

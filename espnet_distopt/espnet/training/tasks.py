@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -35,6 +35,7 @@ from torch.multiprocessing.spawn import ProcessExitedException
 
 from espnet_distopt.distributed.admission import start_together
 from espnet_distopt.distributed.launch_variables import incarnation
+from espnet_distopt.distributed.launcher import announce_failure
 from espnet_distopt.errors import STOPPED, InputError, did_you_mean
 from espnet_distopt.espnet.models.padded_rnn import pad_rnn_encoders
 from espnet_distopt.espnet.models.quick_import import importing_espnet
@@ -118,7 +119,7 @@ def distopt_task(
             _offer_lamb()
             parser: argparse.ArgumentParser = super().get_parser()
             # Else 270 lines of options stand before the one that says what is wrong.
-            parser.usage = "%(prog)s [--config FILE] OPTIONS... (--help lists them)"
+            parser.error = _refuse  # type: ignore[method-assign]
             return parser
 
         @classmethod
@@ -142,9 +143,9 @@ def distopt_task(
             args: argparse.Namespace | None = None,
             cmd: Sequence[str] | None = None,
         ) -> None:
-            if args is None:
-                args = cls.get_parser().parse_args(cmd)
             with _first_of_machine_first():
+                if args is None:
+                    args = cls.get_parser().parse_args(cmd)
                 settle(args, batches)
                 check_classes(cls, args)
                 check_replacement(args)
@@ -160,8 +161,14 @@ def distopt_task(
 
         @classmethod
         def main_worker(cls, args: argparse.Namespace) -> None:
-            with run_in(Path(args.output_dir)), without_workers_traceback():
-                super().main_worker(args)
+            try:
+                with run_in(Path(args.output_dir)), without_workers_traceback():
+                    super().main_worker(args)
+            except InputError:
+                raise  # Its one line is the last one before the launcher's.
+            except Exception as error:
+                announce_failure(error)
+                raise
 
         @classmethod
         def check_task_requirements(cls, dataset: Any, *args: Any, **kw: Any) -> None:
@@ -253,6 +260,10 @@ def check_replacement(args: argparse.Namespace) -> None:
             "again in the next run"
         )
     args.use_wandb = False
+
+
+def _refuse(message: str) -> NoReturn:
+    raise InputError(f"{message} (--help lists all options)")
 
 
 def _offer_lamb() -> None:
