@@ -60,7 +60,9 @@ def training(folder: Path) -> dict[str, Any]:
     if math.isfinite(last["valid"].get("acc", math.nan)):
         figures["fer"] = {"all": 100 * (1 - float(last["valid"]["acc"]))}
     if "cer_ctc" in last["valid"]:
-        left = [n for n in sorted(epochs) if epochs[n]["valid"]["cer_ctc"] < ALL_WRONG[0]]
+        left = [
+            n for n in sorted(epochs) if epochs[n]["valid"]["cer_ctc"] < ALL_WRONG[0]
+        ]
         figures["leaves_plateau"] = left[0] if left else None
     for name in ("staleness", "staleness_max", "consensus_distance"):
         for phase in ("train", "valid"):

@@ -85,6 +85,36 @@ def test_a_learner_that_the_others_have_given_up_is_lost(tmp_path: Path) -> None
     assert "(the others have given this learner up: " in lost
 
 
+def trained(root: Path, algorithm: str) -> tuple[int, list[str]]:
+    """Train on `wavs.scp` with two learners; return the status, and lines of stderr."""
+    options = arguments(root, root / "exp", "--num_workers", "1")
+    place = options.index(f"{root}/train/wav.scp,speech,kaldi_ark")
+    options[place] = f"{root}/wavs.scp,speech,sound"
+    ended = subprocess.run(
+        [
+            *[sys.executable, "-m", "espnet_distopt.bin.launch", "--nproc", "2", "-m"],
+            *["espnet_distopt.bin.asr_train", "--distopt", algorithm, *options],
+        ],
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=250,
+        check=False,
+    )
+    return ended.returncode, ended.stderr.splitlines()
+
+
+def test_what_espnet_refuses_before_the_training_is_in_the_last_line(
+    tmp_path: Path,
+) -> None:
+    write_toy_data(tmp_path)
+    (tmp_path / "wavs.scp").write_text("twice a.wav\ntwice b.wav\n")
+    code, err = trained(tmp_path, "bmuf")
+    assert code == 1
+    assert err[-1].startswith("launch: the run failed: learner ")
+    assert " ended with status 1 (RuntimeError: twice is duplicated (" in err[-1]
+
+
 @pytest.mark.parametrize("algorithm", ["adpsgd", "allreduce"])
 def test_a_corrupt_file_ends_a_training_by_espnet(
     tmp_path: Path, algorithm: str, capsys: pytest.CaptureFixture[str]
@@ -98,22 +128,8 @@ def test_a_corrupt_file_ends_a_training_by_espnet(
     corrupt = tmp_path / f"{key}.wav"
     corrupt.write_bytes(b"not a wav file")
     (tmp_path / "wavs.scp").write_text("".join(wavs))
-    options = arguments(tmp_path, tmp_path / "exp", "--num_workers", "1")
-    place = options.index(f"{tmp_path}/train/wav.scp,speech,kaldi_ark")
-    options[place] = f"{tmp_path}/wavs.scp,speech,sound"
-    ended = subprocess.run(
-        [
-            *[sys.executable, "-m", "espnet_distopt.bin.launch", "--nproc", "2", "-m"],
-            *["espnet_distopt.bin.asr_train", "--distopt", algorithm, *options],
-        ],
-        env=environment(),
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=250,
-        check=False,
-    )
-    assert ended.returncode in (1, 2)  # The other one is told, and may end first.
-    err = ended.stderr.splitlines()
+    code, err = trained(tmp_path, algorithm)
+    assert code in (1, 2)  # The other one is told, and may end first.
     said = f"LibsndfileError: Error opening '{corrupt}': Format not recognised."
     shown = [line for line in err if line.startswith("error: utterance")]
     assert len(shown) == 1 and said in shown[0], "\n".join(err)

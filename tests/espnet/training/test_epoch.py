@@ -7,6 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import kaldiio
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -253,6 +255,8 @@ def test_a_training_writes_the_steps_it_made(tmp_path):
         ("lacks 1", "utterance 'nobody' is in a file of shapes, and not in "),
         ("cut off 0", "error: utterance 'spk-train-023' of "),
         ("cut off 1", "error: utterance 'spk-train-023' of "),
+        ("stereo 0", "is an array of shape (4800, 2), and '"),
+        ("stereo 1", "of its batch one of ("),
         ("no tokens", "tokens.txt: no tokens: make the list again"),
         ("accum_grad", "has only 6 on each learner: lower accum_grad"),
     ],
@@ -269,6 +273,14 @@ def test_data_that_cannot_be_trained_on_are_told_in_a_line(
         ark = tmp_path / "train" / "wav.ark"
         ark.write_bytes(ark.read_bytes()[:-20000])
         said += f"{tmp_path}/train/wav.scp cannot be read (AssertionError)"
+    elif what.startswith("stereo"):
+        spec = f"ark,scp:{tmp_path}/stereo.ark,{tmp_path}/stereo.scp"
+        with kaldiio.WriteHelper(spec, write_function="soundfile") as ark:
+            ark["spk-train-003"] = (8000, np.zeros((4800, 2), np.int16))
+        wavs = tmp_path / "train" / "wav.scp"
+        lines = wavs.read_text().splitlines(keepends=True)
+        lines[3] = (tmp_path / "stereo.scp").read_text()
+        wavs.write_text("".join(lines))
     elif what == "no tokens":
         (tmp_path / "tokens.txt").write_text("")
     else:
