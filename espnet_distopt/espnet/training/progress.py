@@ -217,8 +217,17 @@ class Progress:
             )
 
     def follow(self, members: Members) -> None:
-        """Write who lives from now on."""
+        """Write and print who lives from now on."""
         self._write("members", members=",".join(map(str, members.ranks)))
+        if not self.talks:
+            return
+        size, left = self._about["learners"], members.ranks
+        lost = ", ".join(str(rank) for rank in range(size) if rank not in left)
+        self._say(
+            f"lost: learner {lost}; {len(left)} of {size} left"
+            if lost
+            else f"all {size} learners train again"
+        )
 
     def end_training(self, reporter: SubReporter) -> None:
         """Note the mean training loss of the epoch; write that validation begins."""

@@ -320,11 +320,11 @@ class Run:
         now = {rank: driver.incarnation(rank) for rank in newest.ranks}
         replaced = [r for r in before if r in now and now[r] != restarts[r]]
         self._members, self._restarts = newest, {**restarts, **now}
+        self._follow_lead()
         if replaced:  # It has died and was replaced within one step of this learner.
             self.progress.follow(newest.without(replaced))
         if replaced or newest.ranks != before:
             self.progress.follow(newest)
-        self._follow_lead()
 
     def _follow_lead(self) -> None:
         leader = min(self._members.ranks, key=lambda r: (self._restarts[r], r))

@@ -98,6 +98,21 @@ def test_a_change_of_the_members_within_the_training_takes_time_of_it(
     assert [line.seconds > 0 for line in members] == [True, False, False]
 
 
+def test_the_learner_that_prints_says_who_goes_on(
+    progress: Progress, capsys: pytest.CaptureFixture[str]
+) -> None:
+    everybody = Members.everybody(2)
+    progress.begin_epoch(1, 10)
+    progress.follow(everybody.without([1]))
+    progress.talks = True
+    progress.follow(everybody.without([1]))
+    progress.follow(everybody)
+    assert capsys.readouterr().out.splitlines() == [
+        "epoch 1/3  lost: learner 1; 1 of 2 left",
+        "epoch 1/3  all 2 learners train again",
+    ]
+
+
 def test_time_between_epochs_is_not_of_the_next_epochs_training() -> None:
     between = {"comm_time": 2.0, "wait_time": 3.0, "bytes": 9.0}
     figures = {"comm_time": 2.5, "wait_time": 3.0, "bytes": 10.0, "exchanges": 1.0}

@@ -107,6 +107,7 @@ def test_blocks_go_on_without_a_dead_learner_and_resume_with_all(
     trained(options, LEARNERS, tmp_path, kill_at_step(9, 1), [0, -9, 0])
     said = (tmp_path / "log.0").read_text()
     assert "nobody trains on the rest of its share of this epoch" in said
+    assert "epoch 2/3  lost: learner 1; 2 of 3 left" in said
     summary = json.loads((exp / "distopt" / "summary.json").read_text())
     samples = [epoch["samples"] for epoch in summary["per_epoch"].values()]
     assert samples[1] < samples[0] == samples[2]  # The others divide the third.
