@@ -13,6 +13,7 @@ import functools
 import importlib
 import inspect
 import os
+import re
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -119,7 +120,8 @@ def distopt_task(
             _offer_lamb()
             parser: argparse.ArgumentParser = super().get_parser()
             # Else 270 lines of options stand before the one that says what is wrong.
-            parser.error = _refuse  # type: ignore[method-assign]
+            refuse = functools.partial(_refuse, parser)
+            parser.error = refuse  # type: ignore[method-assign]
             return parser
 
         @classmethod
@@ -262,8 +264,12 @@ def check_replacement(args: argparse.Namespace) -> None:
     args.use_wandb = False
 
 
-def _refuse(message: str) -> NoReturn:
-    raise InputError(f"{message} (--help lists all options)")
+def _refuse(parser: argparse.ArgumentParser, message: str) -> NoReturn:
+    """Raise InputError in the place of argparse's usage, with the nearest option."""
+    unknown = re.match(r"unrecognized arguments: (--\S+)", message)
+    known = re.findall(r"--\w+", parser.format_help())
+    nearest = did_you_mean(unknown[1], known) if unknown else ""
+    raise InputError(message + (nearest or " (--help lists all options)"))
 
 
 def _offer_lamb() -> None:

@@ -5,11 +5,11 @@ import importlib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from espnet_distopt.algorithms import check_options
 from espnet_distopt.bin.python import named_algorithm
-from espnet_distopt.errors import InputError, did_you_mean, one_line_errors
+from espnet_distopt.errors import InputError, one_line_errors
 from espnet_distopt.espnet.training.command import find_task
 from espnet_distopt.espnet.training.options import (
     check_gpus,
@@ -95,15 +95,10 @@ def _parsed(program: str, words: Sequence[str]) -> dict[str, Any]:
     """
     task = find_task(importlib.import_module(program).TASK)
     parser: argparse.ArgumentParser = task.get_parser()
-
-    def refuse(message: str) -> NoReturn:
-        unknown = re.match(r"unrecognized arguments: (--\S+)", message)
-        known = re.findall(r"--\w+", parser.format_help())
-        nearest = did_you_mean(unknown[1], known) if unknown else ""
-        raise InputError(f"--train_args: {message}{nearest}")
-
-    parser.error = refuse  # type: ignore[method-assign]
-    args = parser.parse_args(words)
+    try:
+        args = parser.parse_args(words)
+    except InputError as error:
+        raise InputError(f"--train_args: {error}") from None
     from espnet_distopt.espnet.training.tasks import check_classes  # imports ESPnet
 
     check_classes(task, args)

@@ -150,6 +150,10 @@ def test_a_mistake_of_a_word_is_told_in_a_line(
     assert end.value.code == 2
     [said] = capsys.readouterr().err.splitlines()
     assert said.startswith("error: argument --max_epoch: invalid int value: 'many' (")
+    with pytest.raises(SystemExit):
+        asr_train.main(["--maxepochs", "3"])
+    [said] = capsys.readouterr().err.splitlines()
+    assert said.endswith("arguments: --maxepochs 3; did you mean --max_epoch?")
 
 
 EARLY = {
