@@ -68,12 +68,13 @@ class Saves:
         names = (Save.of(path.name) for path in self.folder.glob("epoch*.pt"))
         return sorted(save for save in names if save is not None)
 
-    def choose(self) -> Save | None:
-        """Return the newest save that all who lived have; None if there is no save.
+    def choose(self) -> tuple[Save | None, bool]:
+        """Return the newest save of a learner from which all can go on; None: of none.
 
-        It is that of a learner from which all can go on: of each one's own if `is_own`,
-        and else of one after an epoch. Learner 0 asks, before any learner saves. What
-        a later part of a run has saved, from which nobody goes on, is removed.
+        Also return whether all who lived have saved then. If they have, and `is_own`,
+        each goes on from its own save; otherwise all go on from the model. Learner 0
+        asks, before any learner saves. What a later part of a run has saved, from which
+        nobody goes on, is removed.
 
         Raises:
             InputError: The folder cannot be made or written to.
@@ -92,7 +93,7 @@ class Saves:
             for save in found:
                 if save[:2] > chosen[:2] if chosen else self.is_own(save):
                     (self.folder / str(save)).unlink(missing_ok=True)
-        return chosen
+        return chosen, chosen in whole
 
     def is_own(self, save: Save) -> bool:
         """Return whether all learners of today have such a save of their own."""

@@ -19,6 +19,7 @@ from espnet_distopt.core.driver import Driver, Stateful
 from espnet_distopt.core.effects import Broadcast, only
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.core.membership import Members
+from espnet_distopt.distributed.run_lock import RunLock
 from espnet_distopt.distributed.state_transfer import check_sendable
 from espnet_distopt.distributed.stop_signals import Stopped
 from espnet_distopt.errors import InputError, in_words, message
@@ -47,6 +48,7 @@ class Resumption:
 
     Attributes:
         parts: what the loop keeps beside the session, with its state.
+        lock: the lock on the folder, which the leader of the learners holds.
 
     Args:
         session: the session.
@@ -74,6 +76,7 @@ class Resumption:
         learner = session.learner
         self._saves = Saves(folder, session.name, learner.rank, learner.size)
         self.parts = Parts(parts)
+        self.lock = RunLock(folder)
         for name, part in parts.items():
             if not isinstance(part, Stateful):
                 raise InputError(
@@ -89,13 +92,17 @@ class Resumption:
         """Go on from the save that learner 0 chooses, if there is one.
 
         Raises:
-            InputError: the folder cannot be used; or a save cannot be read, or is not
-                of this model, optimizer and parts.
+            InputError: the folder cannot be used, or another run does; or a save cannot
+                be read, or is not of this model, optimizer and parts.
         """
-        first = self._session.learner.rank == 0
-        name = self._tell(str(self._saves.choose() or "") if first else "")
+        first, chosen, whole = self._session.learner.rank == 0, None, False
+        if first:
+            self.lock.take()
+            chosen, whole = self._saves.choose()
+        told = self._tell(f"{chosen or ''} {'whole' if whole else ''}")
+        name, _, of_all = told.partition(" ")
         if save := Save.of(name):
-            self._go_on_from(save)
+            self._go_on_from(save, bool(of_all) and self._saves.is_own(save))
         elif first:  # A folder that is full is noticed now.
             self._saves.write_model(self._model.state_dict())
 
@@ -108,10 +115,16 @@ class Resumption:
         session.driver.run(only(Broadcast(told, tuple(range(session.learner.size)))))
         return bytes(told.tolist()).rstrip(b"\0").decode()
 
-    def _go_on_from(self, save: Save) -> None:
+    def _go_on_from(self, save: Save, own: bool) -> None:
+        """Go on from a save.
+
+        Args:
+            save: a learner's save.
+            own: whether each learner has such a save of its own; otherwise all begin
+                anew at the model, with the optimizer of this one.
+        """
         session, saves = self._session, self._saves
         learner = session.learner
-        own = saves.is_own(save)
         if own:
             save = saves.last = save._replace(rank=learner.rank)
         state, model = saves.read(str(save)), saves.read("model.pt")
@@ -143,10 +156,12 @@ class Resumption:
                 within = f" and within epoch {save.epochs + 1}" * (save.stops > 0)
                 line = f"{saved}{within}: the training goes on there"
             else:
+                whose = f" of {save.algorithm} by {save.size} of the learners, and"
+                if saves.is_own(save):
+                    whose = ", though not by all learners:"
                 line = (
-                    f"{saved} of {save.algorithm} by {save.size} of the learners, and "
-                    f"{learner.size} go on by {session.name}: they begin anew at the "
-                    "model of then"
+                    f"{saved}{whose} {learner.size} go on by {session.name}: they "
+                    "begin anew at the model of then"
                 )
             logging.getLogger(__name__).warning(line)
 
@@ -162,6 +177,10 @@ class Resumption:
             if leader == session.learner.rank:
                 self._saves.write_model(self._model.state_dict())
             met = session.barrier().ranks  # No learner's save is newer than the model.
+        if session.is_leader:
+            self.lock.take_over()
+        else:
+            self.lock.free()
         self._write()
 
     def _write(self) -> None:

@@ -453,8 +453,9 @@ class Session:
                 that joins in the place of a dead one takes them over from a member.
 
         Raises:
-            InputError: the folder cannot be used; a save cannot be read, or is not of
-                this model, optimizer and parts; or the learner has trained already.
+            InputError: the folder cannot be used, or another run does; a save cannot be
+                read, or is not of this model, optimizer and parts; or the learner has
+                trained already.
         """
         joining = self._joining
         carried = joining.carried if joining is not None else None
@@ -468,6 +469,7 @@ class Session:
         self._resumption = resumption = Resumption(
             self, self._model, self._lifecycle, self._changes, Path(folder), parts
         )
+        self._hold.callback(resumption.lock.free)
         self._hold.enter_context(on_stop_signal(lambda _: self.request_stop()))
         if joining is not None:
             joining.carries = resumption.parts

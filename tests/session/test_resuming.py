@@ -15,6 +15,7 @@ from torch import nn
 from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import MultiStepLR
 
+from espnet_distopt.distributed.run_lock import RunLock
 from espnet_distopt.errors import InputError, PeerLostError
 from espnet_distopt.session import Session
 from espnet_distopt.work_queue import WorkQueue
@@ -166,6 +167,17 @@ def test_a_save_that_was_cut_off_leaves_the_one_before(tmp_path: Path) -> None:
     assert not [*folder.glob(".*.part")]
 
 
+def test_the_first_save_of_all_that_was_cut_off_leaves_the_model(
+    tmp_path: Path,
+) -> None:
+    cut = go(2, str(tmp_path), "allreduce", 3, None, 1, dying=(1,))
+    assert cut[0]["code"] == "lost"
+    resumed = go(2, str(tmp_path), "allreduce", 3)
+    assert [(each["code"], each["first"]) for each in resumed] == [(0, 1), (0, 1)]
+    [said] = [line for line in resumed[0]["said"] if "begin anew" in line]
+    assert said.startswith(f"{tmp_path}: saved after 1 epochs, though not by all")
+
+
 class Alone:
     """A model alone, its optimizer and its session."""
 
@@ -189,7 +201,7 @@ def test_what_cannot_be_saved_or_resumed_is_refused_in_a_line(tmp_path: Path) ->
         ):
             one.session.save()
         (tmp_path / "file").touch()
-        with pytest.raises(InputError, match=r"file: cannot be written: File exists"):
+        with pytest.raises(InputError, match=r"file.*: cannot be written: File exists"):
             one.session.resume(tmp_path / "file")
     one = Alone()
     with one.session:
@@ -258,3 +270,21 @@ def test_the_place_in_the_line_is_that_of_the_users_program(
     finally:
         sys.excepthook = before
     assert re.fullmatch(rf"{re.escape(__file__)}:\d+: InputError: [^\n]+\n", err)
+
+
+def test_a_second_run_in_the_folder_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RunLock.take, "__defaults__", (0.0,))
+    first, second = Alone(), Alone()
+    with first.session:
+        first.session.resume(tmp_path)
+        with second.session, pytest.raises(InputError, match="another run trains"):
+            second.session.resume(tmp_path)
+        first.epoch()
+        with first.session.consensus():
+            first.session.save()
+    third = Alone()
+    with third.session:
+        third.session.resume(tmp_path)
+        assert third.session.first_epoch == 1

@@ -27,10 +27,10 @@ from torch import nn
 
 from espnet_distopt.core.driver import JoinLater
 from espnet_distopt.core.membership import Members
+from espnet_distopt.distributed.run_lock import RunLock
 from espnet_distopt.distributed.stop_signals import Stopped
 from espnet_distopt.errors import InputError, PeerLostError
 from espnet_distopt.espnet.training import checkpoints
-from espnet_distopt.espnet.training.one_run import RunLock
 from espnet_distopt.espnet.training.progress import Progress
 from espnet_distopt.espnet.training.saving import (
     Position,

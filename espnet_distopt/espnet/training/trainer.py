@@ -26,12 +26,13 @@ from espnet2.train.trainer import Trainer
 from espnet_distopt.algorithms import lookup
 from espnet_distopt.distributed.launch_variables import incarnation
 from espnet_distopt.distributed.nccl import advised
+from espnet_distopt.distributed.run_lock import RunLock
 from espnet_distopt.distributed.stop_signals import on_stop_signal
 from espnet_distopt.errors import InputError, PeerLostError
 from espnet_distopt.espnet.training import checkpoints
 from espnet_distopt.espnet.training.batches import Batch, takes_static_shards
 from espnet_distopt.espnet.training.epoch import Epoch, validate_together
-from espnet_distopt.espnet.training.one_run import RunLock, lock_of_run
+from espnet_distopt.espnet.training.one_run import lock_of_run
 from espnet_distopt.espnet.training.options import add_arguments
 from espnet_distopt.espnet.training.run import (
     BySamples,

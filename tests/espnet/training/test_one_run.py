@@ -15,13 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from espnet_distopt.distributed.run_lock import LOCK, RunLock
 from espnet_distopt.errors import InputError
-from espnet_distopt.espnet.training.one_run import (
-    LOCK,
-    RunLock,
-    lock_of_run,
-    run_in,
-)
+from espnet_distopt.espnet.training.one_run import lock_of_run, run_in
 from espnet_distopt.espnet.training.tasks import DistoptASRTask
 from tests.espnet.toy import arguments
 from tests.fork_server import PRELOAD
@@ -79,7 +75,7 @@ def test_the_second_run_is_refused_until_the_first_has_ended(tmp_path: Path) -> 
         holder = f"process {run.pid} on {socket.gethostname()}"
         assert str(refused.value) == (
             f"{exp}: another run trains there ({holder}): "
-            "wait for it, stop it, or take another --output_dir"
+            "wait for it, stop it, or take another folder"
         )
         take(tmp_path / "other")
         pipe.send("end")

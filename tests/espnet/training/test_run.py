@@ -10,8 +10,8 @@ import pytest
 from espnet2.train.distributed_utils import DistributedOption
 
 from espnet_distopt.core.membership import Members
+from espnet_distopt.distributed.run_lock import RunLock
 from espnet_distopt.distributed.stop_signals import Stopped
-from espnet_distopt.espnet.training.one_run import RunLock
 from espnet_distopt.espnet.training.run import Lead, Run
 from espnet_distopt.monitoring import lines
 
