@@ -9,6 +9,7 @@ The name is what a user asks for; the object that it leads to is a `Registration
 """
 
 import functools
+import inspect
 import logging
 from dataclasses import dataclass, field, is_dataclass
 from importlib.metadata import EntryPoint, entry_points
@@ -29,7 +30,8 @@ class Registration:
         config: the dataclass of its options; each option has a default.
 
     Raises:
-        InputError: either of them is something else.
+        InputError: either of them is something else, or a program of the algorithm
+            does not yield.
     """
 
     algorithm: type[Algorithm]
@@ -40,6 +42,13 @@ class Registration:
         made: Any = self.algorithm
         if not (isinstance(made, type) and issubclass(made, Algorithm)):
             raise InputError(f"{made!r} is not a subclass of Algorithm")
+        yields = inspect.isgeneratorfunction
+        for name in [each for each, its in vars(Algorithm).items() if yields(its)]:
+            if not yields(getattr(made, name)):
+                raise InputError(
+                    f"{made.__name__}.{name} is no generator: a program yields what it "
+                    "sends, and has `yield from ()` if that is nothing"
+                )
         if not (isinstance(self.config, type) and is_dataclass(self.config)):
             raise InputError(f"{self.config!r}, the options, is not a dataclass")
 

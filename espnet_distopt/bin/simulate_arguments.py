@@ -73,7 +73,10 @@ def methods_of(args: argparse.Namespace) -> list[SimulatedMethod]:
     names = [method.name for method in methods]
     for name in names:
         if names.count(name) > 1:
-            raise InputError(f"two methods are called '{name}': rename a file")
+            raise InputError(
+                f"two methods are called '{name}': leave out of --algorithm what a "
+                "file of --distopt_config names, or rename the file"
+            )
     return methods
 
 
@@ -247,7 +250,9 @@ def _by_rank(name: str, pairs: Sequence[str]) -> dict[int, float]:
         except ValueError:
             key, number = -1, -1.0
         if key < 0 or not number >= 0:
-            raise InputError(f"--{name} {pair}: expected RANK:NUMBER, as 3:10")
+            raise InputError(
+                f"--{name} {pair}: expected RANK:NUMBER, none below 0, as 3:10"
+            )
         if key in values:
             raise InputError(f"--{name}: learner {key} is given twice")
         values[key] = number

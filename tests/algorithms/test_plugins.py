@@ -67,6 +67,9 @@ BROKEN = {
     GOOD.replace("(Mine, A", "(pair, A").replace("pair =", "pair = 3; pair =", 1): (
         r"InputError: 3 is not a subclass of Algorithm"
     ),
+    GOOD.replace("pair =", "Mine.finish = lambda *_: None; pair =", 1): (
+        r"InputError: Mine\.finish is no generator: a program yields what it sends"
+    ),
     GOOD.replace("(Mine, AllReduceConfig)", "(Mine, dict)"): (
         r"InputError: <class 'dict'>, the options, is not a dataclass"
     ),

@@ -52,7 +52,10 @@ def read_wav(location: str) -> tuple[int, Samples]:
     """
     found = _LOCATION.fullmatch(location)
     if found is None:
-        raise InputError(f"{location}: expected path.ark:offset")
+        raise InputError(
+            f"{location}: expected path.ark:offset: `distopt format_data DATA DUMP` "
+            "writes such a directory from one of recordings"
+        )
     try:
         with open(found[1], "rb") as file:
             offset = _wav_offset(file, int(found[2]))

@@ -79,9 +79,14 @@ def _read_page(path: Path) -> Page:
     The image is looked for beside the file and in the directory above it, also by the
     last part of its name, since some programs write a path of their own machine.
     """
-    pages = children(read_xml(path), "Page")
+    root = read_xml(path)
+    pages = children(root, "Page")
     if len(pages) != 1:
-        raise InputError(f"{path}: expected PAGE XML with one Page, got {len(pages)}")
+        alto = ": this is ALTO, and the same programs export PAGE, too"
+        raise InputError(
+            f"{path}: expected PAGE XML with one Page, got {len(pages)}"
+            + alto * (local_name(root) == "alto")
+        )
     page = pages[0]
     name = page.get("imageFilename")
     if not name:
@@ -392,7 +397,7 @@ def _read_row(fields: list[str], images: Path, where: str) -> tuple[Path, TextLi
     key = f"{writer}-{name}" if writer else name
     text = normal_text(fields[1])
     check_direction(text, where)
-    return image, TextLine(key, str(image), text, writer or key)
+    return image, TextLine(key, str(image.absolute()), text, writer or key)
 
 
 def write_pages(
@@ -461,7 +466,9 @@ def _cut_pages(
         found, lost = _cut_page(page, prefix, new / "images")
         skipped |= lost
         lines += [
-            TextLine(key, str(out / "images" / f"{key}.png"), text, writer or name)
+            TextLine(
+                key, str(out.absolute() / "images" / f"{key}.png"), text, writer or name
+            )
             for key, text in found.items()
         ]
         page_done()

@@ -37,6 +37,16 @@ def test_table(table: Path, tmp_path: Path) -> None:
     assert lines.utt2spk["bob-more-b_1"] == "bob"
 
 
+def test_images_are_found_from_another_folder(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(table.parent)
+    main(["--table", table.name, "--out", str(tmp_path / "data")])
+    monkeypatch.chdir(tmp_path)
+    images = LineDir.read(tmp_path / "data").images
+    assert all(Path(image).is_file() for image in images.values())
+
+
 def test_a_word_from_right_to_left_in_another_text(table: Path, tmp_path: Path) -> None:
     text = "aleph: \u05d0\u05d1 12"
     table.write_text(f"a.png\t{text}\n", encoding="utf-8")
@@ -317,7 +327,7 @@ BAD_PAGES = {
     "not closed": (_page("</Page>", ""), "p1.xml:12: bad XML: mismatched tag"),
     "alto": (
         lambda page: page.write_text("<alto><Layout/></alto>"),
-        "p1.xml: expected PAGE XML with one Page, got 0",
+        "p1.xml: expected PAGE XML with one Page, got 0: this is ALTO, and ",
     ),
     "no image name": (_page('imageFilename="p1.png"', ""), "has no imageFilename"),
     "no image": (
