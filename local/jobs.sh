@@ -68,9 +68,22 @@ interrupted() {
     exit 130
 }
 
+# terminated: end the script after SIGTERM: as its children end, if one of them has saved
+# its state (75).
+terminated() {
+    trap - TERM
+    local pid status=143 pids=("${job_pids[@]}")
+    end_jobs
+    for pid in "${pids[@]}"; do
+        wait "$pid" || [ $? != 75 ] || status=75
+    done
+    [ "$status" != 75 ] || echo "stopped by SIGTERM; start again to go on" >&2
+    exit "$status"
+}
+
 trap end_jobs EXIT
 trap interrupted INT
-trap 'exit 143' TERM
+trap terminated TERM
 trap 'exit 129' HUP
 # Slurm signals all processes of a job that it is about to end, and this status requeues it.
 trap 'exit 138' USR1

@@ -23,6 +23,10 @@ use_system() {
         systems=
         [ "$stop_stage" -le 11 ] || die "--ali needs --stop_stage 11: the graph of these" \
             "states is Kaldi's, and hybrid_scores writes what it decodes"
+        # The data of stages 3 and 10 may take hours, and they come before it is read.
+        [ "$stage" -gt 10 ] ||
+            { [ -f "$ali/final.mdl" ] && compgen -G "$ali/ali.*.gz" >/dev/null; } ||
+            die "--ali $ali: expected a Kaldi directory with final.mdl and ali.*.gz"
     fi
     stats_made=$gmm/train/ali.scp
     decode_options+=(--system hybrid --gmm "$gmm")

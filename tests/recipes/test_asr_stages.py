@@ -355,6 +355,7 @@ STOPPED_BY_HAND = [
         ("asr_inference", signal.SIGINT, 130),
         ("make_tokens", signal.SIGTERM, 143),
         ("make_tokens", signal.SIGUSR1, 138),
+        ("asr_train", signal.SIGTERM, 75),
     ],
 )
 def test_a_stopped_recipe_leaves_no_process(
@@ -373,7 +374,8 @@ def test_a_stopped_recipe_leaves_no_process(
     assert process.returncode == status
     # Where the shell itself has waited for the command, it says "Terminated", too.
     own = [line for line in said.splitlines() if line != "Terminated"]
-    assert own == (STOPPED_BY_HAND if sent == signal.SIGINT else [])
+    expected = {130: STOPPED_BY_HAND, 75: ["stopped by SIGTERM; start again to go on"]}
+    assert own == expected.get(status, [])
     for pid in hanging.read_text().split():
         assert not _runs(int(pid))
 

@@ -196,6 +196,12 @@ def test_alignments_of_another_directory_need_stage_10(hybrid: Recipe) -> None:
     options = (*HYBRID, "--distopt", "adpsgd", "--stop_stage", "11")
     for name in ("a", "b"):
         (hybrid.directory / name).mkdir()
+        (hybrid.directory / name / "final.mdl").touch()
+        assert hybrid.refused(*options, "--ali", name) == (
+            f"--ali {name}: expected a Kaldi directory with final.mdl and ali.*.gz"
+        )
+        (hybrid.directory / name / "ali.1.gz").touch()
+    assert not hybrid.calls()
     hybrid.asr(*options, "--ali", "a/")
     refused = hybrid.refused(*options, "--stage", "11", "--ali", "b")
     assert refused == (
