@@ -8,6 +8,7 @@ It is started as a training is: by the launcher, by torchrun, or by Slurm.
 import argparse
 import os
 import socket
+import sys
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
@@ -19,6 +20,9 @@ from espnet_distopt.errors import InputError, one_line_errors
 if TYPE_CHECKING:
     from espnet_distopt.simulation.cluster_file import StepTime
     from espnet_distopt.simulation.network import Network
+
+FEW_STEPS = 20
+"""Fewer steps tell badly how long one takes; the first ones are slow."""
 
 LONGEST = 600.0
 """Seconds of a message; a longer one would meet the timeouts of process groups."""
@@ -124,6 +128,13 @@ def _step_time(directory: Path) -> "StepTime":
     if not computed:
         raise InputError(
             f"{directory}: has no steps of a training with a `distopt` algorithm"
+        )
+    steps = sum(each.batches for each in computed)
+    if steps < FEW_STEPS and os.environ.get("RANK", "0") == "0":
+        print(
+            f"{directory}: {steps} steps only, and the first ones are slow: the time "
+            "of a step is better taken from a training of more",
+            file=sys.stderr,
         )
     return step_time(computed)
 

@@ -215,12 +215,21 @@ def main(cmd: Sequence[str] | None = None) -> None:
     runs = [(method, size) for method in methods for size in sizes]
     for method, size in runs:
         trial.check(method, size)
+    outcomes: list[Outcome] = []
     with _new_results(args.out) as folder:
-        outcomes = [trial.run(*run, _log(*run, args.epochs)) for run in runs]
+        try:
+            for run in runs:
+                outcomes.append(trial.run(*run, _log(*run, args.epochs)))
+        except KeyboardInterrupt:
+            if not outcomes:
+                raise
         text = report(trial, outcomes, sys.argv[1:] if cmd is None else cmd)
         print(f"\n{text}", end="")
         if folder is not None:
             _write(folder, text, args.seed, trial, outcomes)
+    if len(outcomes) < len(runs):
+        print("stopped by Ctrl-C: the table has what was complete", file=sys.stderr)
+        raise SystemExit(130)
 
 
 def _advise(args: argparse.Namespace) -> None:

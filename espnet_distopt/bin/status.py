@@ -101,6 +101,8 @@ def _nothing_in(directory: Path) -> str:
         rows = log.read_text(encoding="utf-8", errors="replace").splitlines()
         last = next((row for row in reversed(rows) if row.strip()), "empty")
         return f"no epoch has begun by its train.log, which ends with: {last.strip()}"
+    if any(directory.glob("epoch*.learner*.pt")):
+        return "saves of a loop of your own, which itself prints session.metrics()"
     what = "no distopt/learner*.jsonl in it, and no train.log of ESPnet, skipped"
     trainings = any(directory.glob("*/distopt"))
     return what + f"; there are trainings in {directory}/*" * trainings

@@ -83,6 +83,12 @@ def failed_early() -> str:
     return "exp/bad"
 
 
+def saves_of_a_loop() -> str:
+    Path("exp/run").mkdir()
+    Path("exp/run/epoch2.adpsgd.learner0of2.pt").touch()
+    return "exp/run"
+
+
 BAD = {
     "nothing of that name": (
         lambda: ["exp/as*"],
@@ -106,6 +112,10 @@ BAD = {
     "a file without a whole line": (
         lambda: [damaged('{"time": 1')],
         "exp/bad: no distopt/learner*.jsonl in it, and no train.log of ESPnet, skipped",
+    ),
+    "a loop's own folder": (
+        lambda: [saves_of_a_loop()],
+        "exp/run: saves of a loop of your own, which itself prints session.metrics()",
     ),
     "a plot into nowhere": (
         lambda: ["exp/asr", "--compare", "missing/a.png"],

@@ -11,7 +11,9 @@ import pytest
 from espnet_distopt.algorithms import ALGORITHMS
 from espnet_distopt.bin.simulate import get_parser, main
 from espnet_distopt.simulation.study import plots
+from espnet_distopt.simulation.study.outcome import Outcome, SimulatedMethod
 from espnet_distopt.simulation.study.problem import Quadratic
+from espnet_distopt.simulation.study.trial import Trial
 
 TINY = ["--dimension", "4", "--batch_size", "32", "--samples", "160", "--epochs", "2"]
 TINY += ["--step_seconds", "1"]
@@ -109,6 +111,27 @@ def test_every_algorithm_runs(name: str, tmp_path: Path) -> None:
     alone, four = trials
     assert alone["bytes_sent_per_learner"] == 0 < four["bytes_sent_per_learner"]
     assert four["held_out_loss"] < four["history"][0]["loss"]
+
+
+def test_ctrl_c_keeps_what_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, methods = Trial.run, []
+
+    def interrupted(trial: Trial, method: SimulatedMethod, *args: Any) -> Outcome:
+        methods.append(method.name)
+        if method.name == "bmuf":
+            raise KeyboardInterrupt
+        return run(trial, method, *args)
+
+    monkeypatch.setattr(Trial, "run", interrupted)
+    chosen = ["--algorithm", "allreduce", "bmuf", "adpsgd", "--learners", "2"]
+    with pytest.raises(SystemExit) as end:
+        simulate(tmp_path / "out", *chosen)
+    assert (end.value.code, methods) == (130, ["allreduce", "bmuf"])
+    assert "the table has what was complete" in capsys.readouterr().err
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert [trial["algorithm"] for trial in results["trials"]] == ["allreduce"]
 
 
 def test_methods_of_files_and_options(tmp_path: Path) -> None:
