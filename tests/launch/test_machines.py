@@ -51,7 +51,7 @@ def test_a_training_on_two_machines_whose_names_have_no_address(
     assert sum(int(batches) for _, batches in taken) == 64
     saved = {p.name for p in tmp_path.glob("disk0/*")}
     names = {f"epoch1.adpsgd.learner{rank}of4.pt" for rank in range(2)}
-    assert saved == {*names, "model.pt"}
+    assert saved == {*names, "model.pt", "run.lock"}
 
 
 @pytest.mark.parametrize(
