@@ -110,10 +110,10 @@ def is_started_again() -> bool:
 
 
 def announce_end(store: Any, rank: int, lost: bool, why: str) -> None:
-    """Tell the launcher why this learner leaves its session by an error.
+    """Tell the launcher why this learner ends by an error.
 
-    `lost` says whether the others go on without it. The store is the session's part, of
-    which no other thread makes use.
+    `lost` says whether the others go on without it. A session's store is its own part,
+    of which no other thread makes use.
     """
     if INCARNATION in os.environ:
         root, key = without_prefix(store), keys.end(learner_name(rank, incarnation()))
@@ -128,11 +128,10 @@ def announce_failure(error: Exception) -> None:
     """
     if INCARNATION not in os.environ or not dist.is_initialized():
         return
-    store, key = _store(), keys.end(learner_name(dist.get_rank(), incarnation()))
+    store, rank = _store(), dist.get_rank()
     with suppress(RuntimeError):  # The store may be gone.
-        if not store.check([key]):
-            store.set(key, f"{FAILED} {in_words(error)}")
-            store.check([key])  # It is answered, and so the store has what was set.
+        if not store.check([keys.end(learner_name(rank, incarnation()))]):
+            announce_end(store, rank, lost=False, why=in_words(error))
 
 
 def announce_hopeless(reason: str) -> None:

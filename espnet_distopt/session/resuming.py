@@ -176,11 +176,11 @@ class Resumption:
         while (leader := session.learner.members.ranks[0]) not in met:
             if leader == session.learner.rank:
                 self._saves.write_model(self._model.state_dict())
+            else:
+                self.lock.free()  # A replacement may lead in this learner's place.
             met = session.barrier().ranks  # No learner's save is newer than the model.
         if session.is_leader:
             self.lock.take_over()
-        else:
-            self.lock.free()
         self._write()
 
     def _write(self) -> None:

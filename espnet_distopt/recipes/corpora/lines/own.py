@@ -453,6 +453,7 @@ def _cut_pages(
     page_done: Callable[[], None],
 ) -> LineDir:
     """Write the images of a set into `new`, which becomes `out`; return its lines."""
+    images = out.absolute() / "images"
     lines: list[TextLine] = []
     skipped: dict[str, str] = {}
     names: dict[str, Path] = {}
@@ -466,9 +467,7 @@ def _cut_pages(
         found, lost = _cut_page(page, prefix, new / "images")
         skipped |= lost
         lines += [
-            TextLine(
-                key, str(out.absolute() / "images" / f"{key}.png"), text, writer or name
-            )
+            TextLine(key, str(images / f"{key}.png"), text, writer or name)
             for key, text in found.items()
         ]
         page_done()
