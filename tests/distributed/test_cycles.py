@@ -76,4 +76,4 @@ def train_all() -> dict[str, list[str]]:
 
 
 def test_what_an_exchange_has_needed_is_freed_at_once() -> None:
-    assert launch(2, train_all, timeout=110) == [{}, {}]
+    assert launch(2, train_all) == [{}, {}]
