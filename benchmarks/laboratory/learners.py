@@ -138,7 +138,8 @@ class Adam:
     Attributes:
         batches: N for each replica (R,); it may change between two updates.
         shares: c of T parameters, and of the others, for each replica (R, T + 1).
-        share_of: the column of `shares` that is an element's (P,).
+        parts: the parameter tensors, as slices of a model, each with its column of
+            `shares`.
         places: the K elements that replicas compare.
         sampled: these of their last gradients (R, K).
         averaged: when first moments were averaged last, in updates, and the share of
@@ -161,7 +162,7 @@ class Adam:
         self.batches = torch.full((len(like),), batches, dtype=torch.float64)
         self.noise = torch.zeros_like(like if batches > 1 else like[:, :0])
         self.shares = torch.ones(len(like), 1, dtype=torch.float64)
-        self.share_of = torch.zeros(like.shape[1], dtype=torch.long)
+        self.parts = [(slice(0, like.shape[1]), 0)]
         self.places = torch.zeros(0, dtype=torch.long)
         self.sampled = torch.zeros(len(like), 0, dtype=torch.float64)
         self.averaged = torch.zeros(2, len(like), dtype=torch.float64)
@@ -213,8 +214,11 @@ class Adam:
         deviation.square_().mul_(_column(known * (1 - b2) / spread, g))
         s.mul_(b2).add_(deviation)
         put(self.noise, rows, s)
-        shares = (self.shares[rows] * -removed[:, None]).to(g)[:, self.share_of]
-        vn = torch.addcmul(v, s, shares)
+        shares = (self.shares[rows] * -removed[:, None]).to(g)
+        vn = torch.empty_like(v)
+        for part, n in self.parts:
+            own = shares[:, n : n + 1]
+            torch.addcmul(v[:, part], s[:, part], own, out=vn[:, part])
         return torch.maximum(vn, v * _column(1 - others, g), out=vn)
 
     def forget(self) -> None:

@@ -131,8 +131,8 @@ def adpsgd(learners: Learners, waves: Iterable[Wave]) -> Tensor:
     behind = torch.zeros_like(x)
     is_behind = torch.zeros(len(x), dtype=torch.bool)
     keeps = torch.zeros(len(x), dtype=torch.bool)
-    halves: dict[int, Tensor] = {}
-    noise, deviations = NoiseShares(learners, pairs=True), dict[int, Tensor]()
+    lasting: dict[int, tuple[Tensor, Tensor]] = {}
+    noise = NoiseShares(learners, pairs=True)
 
     def apply(rows: Rows, direction: Tensor, scale: Tensor) -> None:
         kept, shown = keeps[rows], take(copy, rows)
@@ -156,17 +156,24 @@ def adpsgd(learners: Learners, waves: Iterable[Wave]) -> Tensor:
         noise.sample(wave.rows)
         noise.publish(wave.rows[~keeps[wave.rows]])
         for exchanges in wave.exchanges:
-            for a, p in exchanges.pairs:
-                mean = copy[a].add_(copy[p]).mul_(0.5)
-                copy[p].copy_(mean)
-                both = noise.deviations(a, p).expand(2, -1)
-                noise.compare(torch.tensor([a, p]), both, 0.5)
-            for number, of_a, of_p in exchanges.begun:
-                halves[number] = (copy[of_p] - copy[of_a]).mul_(0.5)
-                deviations[number] = noise.deviations(of_a, of_p)[None]
-            for number, rank, sign in exchanges.ended:
-                copy[rank].add_(halves[number], alpha=sign)
-                noise.compare(torch.tensor([rank]), deviations[number], 0.5)
+            for one, other in exchanges.pairs:
+                mean = copy[one].add_(copy[other]).mul_(0.5)
+                copy[other].copy_(mean)
+            if exchanges.pairs:
+                a, p = torch.tensor(exchanges.pairs).T
+                both = noise.deviations(a, p).repeat(2, 1)
+                noise.compare(torch.cat([a, p]), both, 0.5)
+            if exchanges.begun:
+                numbers, a, p = torch.tensor(exchanges.begun).T
+                half = (copy[p] - copy[a]).mul_(0.5)
+                found = zip(half, noise.deviations(a, p), strict=True)
+                lasting |= dict(zip(numbers.tolist(), found, strict=True))
+            if exchanges.ended:
+                for number, rank, sign in exchanges.ended:
+                    copy[rank].add_(lasting[number][0], alpha=sign)
+                rows = torch.tensor([rank for _, rank, _ in exchanges.ended])
+                each = torch.stack([lasting[n][1] for n, _, _ in exchanges.ended])
+                noise.compare(rows, each, 0.5)
     x.copy_(copy - behind)
     return learners.by_training(x).mean(1)
 
@@ -351,21 +358,22 @@ def combined(vectors: Tensor) -> Tensor:
     zero, or what rounding has left of vectors that cancel (`lengths` are those that it
     would have if they did not).
     """
-    lengths = vectors.norm(dim=2, keepdim=True, dtype=torch.float64)
+    lengths = vectors.new_zeros(*vectors.shape[:2], 1, dtype=torch.float64)
     while (count := vectors.shape[1]) > 1:
-        a, b = (vectors[:, first : count - count % 2 : 2] for first in (0, 1))
-        dot = (a * b).sum(2, keepdim=True, dtype=torch.float64)
-        sums = torch.zeros_like(a), torch.zeros_like(dot)
-        for first, vector in enumerate((a, b)):
-            length = lengths[:, first : count - count % 2 : 2]
+        pairs = [slice(first, count - count % 2, 2) for first in (0, 1)]
+        a, b = (vectors[:, pair] for pair in pairs)
+        half = (a * b).sum(2, keepdim=True, dtype=torch.float64) / 2
+        parts, sums = [], torch.zeros_like(half)
+        for pair, vector in zip(pairs, (a, b), strict=True):
             square = vector.square().sum(2, keepdim=True, dtype=torch.float64)
+            length = torch.maximum(lengths[:, pair], square.sqrt())
             zero = (square < TINY) | (square < CANCELLED * length.square())
-            share = 1 - dot / square.masked_fill(zero, math.inf) / 2
-            sums[0].addcmul_(share.to(vector), vector)
-            sums[1].addcmul_(share.abs(), length)
+            share = 1 - half / square.masked_fill(zero, math.inf)
+            sums.addcmul_(share.abs(), length)
+            parts.append(share.to(vector) * vector)
         last = slice(count - count % 2, count)
-        vectors = torch.cat([sums[0], vectors[:, last]], 1)
-        lengths = torch.cat([sums[1], lengths[:, last]], 1)
+        vectors = torch.cat([parts[0].add_(parts[1]), vectors[:, last]], 1)
+        lengths = torch.cat([sums, lengths[:, last]], 1)
     return vectors[:, 0]
 
 

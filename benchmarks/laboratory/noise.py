@@ -37,14 +37,14 @@ class NoiseShares:
         sizes = [math.prod(shape) for shape in learners.problem.shapes]
         starts = [sum(sizes[:n]) for n in range(len(sizes))]
         chosen = sorted(range(len(sizes)), key=lambda n: -sizes[n])[:TENSORS]
-        whole = torch.full((x.shape[1],), len(chosen))
+        parts = {n: len(chosen) for n in range(len(sizes))}
         places, of = [], []
         for number, n in enumerate(chosen):
             stop = starts[n] + sizes[n]
             stride = -(-sizes[n] // (EACH_OF_PAIRS if pairs else EACH))
             places.append(torch.arange(starts[n], stop, stride))
             of.append(torch.full_like(places[-1], number))
-            whole[starts[n] : stop] = number
+            parts[n] = number
         self._places, self._of = torch.cat(places), torch.cat(of)
         rows, size = len(x), len(self._places)
         self._taken = torch.zeros(3, rows, size, dtype=torch.float64)
@@ -52,10 +52,14 @@ class NoiseShares:
         self._measured = torch.zeros(rows, len(chosen) + 1, dtype=torch.float64)
         self._sampled = torch.zeros(rows, dtype=torch.long)
         self._compared = torch.zeros_like(self._sampled)
-        self._latest = torch.zeros(rows, STEPS, size * pairs, dtype=torch.float64)
+        shown = size if pairs and self._adam is not None else 0
+        self._latest = torch.zeros(rows, STEPS, shown, dtype=torch.float64)
         self._sent, self._sent_at = self._latest.clone(), self._sampled.clone()
         if self._adam is not None:
-            self._adam.shares, self._adam.share_of = self._measured.clone(), whole
+            self._adam.shares = self._measured.clone()
+            self._adam.parts = [
+                (slice(starts[n], starts[n] + sizes[n]), of) for n, of in parts.items()
+            ]
             self._adam.places = self._places
             self._adam.sampled = self._taken[0].clone()
 
@@ -91,11 +95,17 @@ class NoiseShares:
         self._sent[rows] = self._latest[rows]
         self._sent_at[rows] = self._sampled[rows]
 
-    def deviations(self, a: int, p: int) -> Tensor:
-        """Return the squares of what two replicas show, less its mean, (K,)."""
-        ahead = int(self._sent_at[p] - self._sent_at[a])
-        ahead = ahead if abs(ahead) < STEPS else 0
-        difference = self._sent[p, max(0, ahead)] - self._sent[a, max(0, -ahead)]
+    def deviations(self, a: Tensor, p: Tensor) -> Tensor:
+        """Return the squares of what pairs show, less their means, (n, K).
+
+        Args:
+            a: one replica of each pair (n,).
+            p: the other one.
+        """
+        ahead = self._sent_at[p] - self._sent_at[a]
+        ahead = ahead.where(ahead.abs() < STEPS, 0)
+        difference = self._sent[p, ahead.clamp(min=0)]
+        difference -= self._sent[a, (-ahead).clamp(min=0)]
         return (difference / 2).square()
 
     def compare(self, rows: Tensor, deviations: Tensor, spread: Tensor | float) -> None:
