@@ -1,10 +1,10 @@
 """The benchmark examines claims about the methods of this package.
 
 It computes the trainings that have no result yet, and writes docs/claims.md and
-docs/claims_in_detail.md after each of them. The claims are rows of
-benchmarks/convergence/table.py. The laboratory trains what it has, and the simulation
-the rest. Results are kept, one file for each claim, so a run can be stopped and
-resumed. With a budget of 0 minutes the command only writes the pages.
+docs/claims_in_detail.md after each claim, even if it was interrupted. The claims are
+rows of benchmarks/convergence/table.py. The laboratory trains what it has, and the
+simulation the rest. Results are kept, one file for each claim, so a run can be stopped
+and resumed. With a budget of 0 minutes the command only writes the pages.
 
     FSDD=/path python benchmarks/claims.py --only no_loss_adam --budget-minutes 10
 """
@@ -13,7 +13,6 @@ import argparse
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 from convergence.claim import Claim
@@ -82,16 +81,9 @@ def compute(claim: Claim, sweep: Sweep, fsdd: Path | None, until: float) -> None
             return
 
 
-def _sweep(
-    file: Path,
-    workers: int,
-    results: Path,
-    after_group: Callable[[], None] = lambda: None,
-) -> Sweep:
+def _sweep(file: Path, workers: int, results: Path) -> Sweep:
     """Return the results of all claims; new ones go to `file`."""
-    return Sweep(
-        file, run, workers, together, sorted(results.glob("*.jsonl")), after_group
-    )
+    return Sweep(file, run, workers, together, sorted(results.glob("*.jsonl")))
 
 
 def pages(found: dict[str, Claim], results: Path) -> dict[str, str]:
@@ -133,8 +125,11 @@ def main() -> None:
     for name in args.only:
         print(f"{name}: {found[name].text}")
         file = results / f"{name}.jsonl"
-        sweep = _sweep(file, args.workers, results, write_pages)
-        compute(found[name], sweep, args.fsdd, until)
+        sweep = _sweep(file, args.workers, results)
+        try:
+            compute(found[name], sweep, args.fsdd, until)
+        finally:
+            write_pages()
     print(f"written: {docs / PAGE}")
 
 

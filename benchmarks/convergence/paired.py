@@ -7,6 +7,7 @@ relative differences d of mean m and standard deviation s, the 95 % interval is
     m +- t s / sqrt(n)          t   the 97.5 % quantile of Student's t, n - 1 degrees
 """
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -127,5 +128,9 @@ class Question:
 
 
 def _half(deviation: float, count: int) -> float:
-    quantile = float(stats.t.ppf(0.975, count - 1))
-    return quantile * deviation / math.sqrt(count)
+    return _quantile(count) * deviation / math.sqrt(count)
+
+
+@functools.cache
+def _quantile(count: int) -> float:
+    return float(stats.t.ppf(0.975, count - 1))

@@ -3,6 +3,7 @@
 A cell is one training, whose result goes into a file, so that a run can be resumed.
 """
 
+import functools
 import json
 import multiprocessing
 import os
@@ -18,7 +19,7 @@ Result = dict[str, Any]
 
 
 class Cell(Protocol):
-    """A dataclass with all that a result depends on."""
+    """A frozen dataclass with all that a result depends on."""
 
     def key(self) -> dict[str, Any]:
         """Return what tells the cell from all others, for JSON."""
@@ -38,7 +39,6 @@ class Sweep:
         workers: the number of worker processes, which have one thread each.
         groups: a function that divides cells into those that are computed together.
         others: paths of other files; what they have need not be computed either.
-        after_group: a function that is called when the results of a group are written.
     """
 
     def __init__(
@@ -48,13 +48,11 @@ class Sweep:
         workers: int,
         groups: Callable[[list[Any]], list[list[Any]]],
         others: Sequence[Path] = (),
-        after_group: Callable[[], None] = lambda: None,
     ) -> None:
         self._path = path
         self._compute = compute
         self._workers = workers
         self._groups = groups
-        self._after_group = after_group
         self._lines: dict[str, dict[str, Any]] = {}
         for each in (*others, path):
             self._lines |= _read(each)
@@ -121,7 +119,6 @@ class Sweep:
                         f"{number}/{len(left)} {minutes:.1f} min: {cell}: {result}",
                         flush=True,
                     )
-                self._after_group()
 
     def _keep(self, cell: Cell, result: Result, where: dict[str, Any]) -> None:
         line = {"cell": cell.key(), "result": result, "machine": where}
@@ -130,6 +127,7 @@ class Sweep:
             file.write(json.dumps(line) + "\n")
 
 
+@functools.cache  # A page asks for the same cells thousands of times.
 def _key(cell: Cell) -> str:
     return json.dumps(cell.key(), sort_keys=True)
 

@@ -76,19 +76,6 @@ def test_each_cell_is_computed_once_and_kept(tmp_path: Path) -> None:
     assert lines[0]["machine"] == report.machine() == second.where(Square(1))
 
 
-def test_whoever_asks_is_told_of_each_result(tmp_path: Path) -> None:
-    path = tmp_path / "x.jsonl"
-    seen: list[int] = []
-    Sweep(
-        path,
-        compute,
-        1,
-        one_by_one,
-        after_group=lambda: seen.append(len(path.read_text().split())),
-    ).run(cells(1, 2))
-    assert 0 < seen[0] < seen[1]
-
-
 def test_results_of_other_files_count(tmp_path: Path) -> None:
     Sweep(tmp_path / "a.jsonl", compute, 1, one_by_one).run(cells(1))
     found = Sweep(tmp_path / "b.jsonl", compute, 1, one_by_one, [tmp_path / "a.jsonl"])
