@@ -244,12 +244,14 @@ class Supervisor:
     def _may_start_again(self, learner: Learner, status: int) -> bool:
         """Return whether another process of a learner is allowed, and of use.
 
-        Once a learner has ended well or has stopped, the others are about to, and
-        nobody would be there whom a new one could join.
+        One that was refused would be refused again. Once a learner has ended well or
+        has stopped, the others are about to, and nobody would be there whom a new one
+        could join.
         """
         at_end = any(each.status in (0, STOPPED) for each in self.learners)
         allowed = learner.starts <= self.policy.restarts
-        return allowed and status != REFUSED and not at_end
+        refused = status == REFUSED or learner.why.startswith(f"{InputError.__name__}:")
+        return allowed and not refused and not at_end
 
     def _fail(self, failure: Life) -> None:
         """End the learners of all nodes, because one has died."""

@@ -30,18 +30,23 @@ FAILED = (
 
 @pytest.mark.parametrize(
     ("algorithm", "restarts"),
-    [("adpsgd", "0"), ("bmuf", "0"), ("bmuf", "1"), ("allreduce", "0")],
+    [("adpsgd", "0"), ("bmuf", "0"), ("bmuf", "3"), ("allreduce", "0")],
 )
 def test_an_exception_in_one_learner_ends_the_run(
     tmp_path: Path, algorithm: str, restarts: str
 ) -> None:
-    """A learner that joins in its place would make good for it; none can join bmuf."""
+    """A learner that joins in its place would make good for it; none can join bmuf.
+
+    A replacement that was refused is not started again: it would be refused again.
+    """
     options = ("--nproc", "2", "--restarts", restarts)
     what = f"{algorithm} raises"
     code, _, err = Launched(tmp_path, *options, program=PROGRAM, what=what).ended()
     assert code == 1
     assert err.count(SHOWN) == 1, "\n".join(err)
     assert err[-1] in FAILED
+    started_again = [line for line in err if ": it is started again (" in line]
+    assert len(started_again) == int(restarts != "0"), "\n".join(err)
 
 
 def test_an_exception_ends_the_learners_of_all_nodes(tmp_path: Path) -> None:
