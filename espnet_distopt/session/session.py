@@ -138,6 +138,7 @@ class Session:
         self._stop_requested = False
         self._stop_at: Place | None = None
         self._averaged = False
+        self._seen = True  # the consensus of all steps
         self._joining: Joining | None = None
         self._resumption: Resumption | None = None
         self._hold = contextlib.ExitStack()
@@ -230,13 +231,27 @@ class Session:
 
     def _end(self, error: BaseException | None) -> None:
         try:
-            if error is None and self._lifecycle.gossiping and not self._closed:
-                self.finish()
+            if error is None and not self._closed:
+                if self._lifecycle.gossiping:
+                    self.finish()
+                self._tell_of_own_model()
         except BaseException as failure:
             error = failure
             raise
         finally:
             self._detach(error)
+
+    def _tell_of_own_model(self) -> None:
+        """Tell who has not asked for the consensus what the model is instead."""
+        if self._seen or not self.is_leader or self._keeps_equal():
+            return
+        if self.learner.size > 1:
+            logging.getLogger(__name__).warning(
+                f"{self.learner.where}: the session ends without a consensus after its "
+                f"last steps by {self.name}, so the model is that of one learner, and "
+                "not what all have learnt: validate and save it inside `with "
+                "session.consensus():`"
+            )
 
     def _detach(self, error: BaseException | None) -> None:
         """Leave the training, and take the hands off the model and the optimizer.
@@ -342,7 +357,7 @@ class Session:
         self._changes.check_others()
         self._changes.count_update()
         self._train(self._lifecycle.step())
-        self._averaged = False
+        self._averaged = self._seen = False
         self._changes.remember()
         if self._resumption is not None and self.agree_to_stop():
             self.pause()
@@ -528,6 +543,7 @@ class Session:
         params = self.learner.params
         own = params.clone()
         mean: Tensor = self._run(self._lifecycle.consensus())
+        self._seen = True
         own_distance = (own - mean).norm() / mean.norm().clamp_min(1e-30)
         self._own = own.copy_(params)  # which may go on from the consensus
         params.copy_(mean)

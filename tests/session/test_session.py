@@ -558,3 +558,39 @@ def test_an_epoch_without_the_sessions_steps_is_refused(name: str) -> None:
 
 def test_an_epoch_without_batches_is_none_without_steps() -> None:
     assert launch(2, forgetful, "adpsgd", 0) == ["", ""]
+
+
+def without_consensus(name: str, *calls: str) -> list[str]:
+    """Train, make some calls, and return what the end of the session says."""
+    lines = Lines()
+    logging.getLogger("espnet_distopt").addHandler(lines)
+    model = net()
+    optimizer = Adam(model.parameters())
+    with Session(model, optimizer, name) as session:
+        train(model, optimizer, session, 3)
+        for call in calls:
+            getattr(session, call)()
+    return [line for line in lines.lines if "without a consensus" in line]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("name", "calls", "told"),
+    [
+        ("adpsgd", (), 1),
+        ("bmuf", ("consensus",), 1),  # It is no call, but for `with`.
+        ("adpsgd", ("finish", "enter_consensus", "leave_consensus"), 0),
+        ("allreduce", (), 0),
+    ],
+)
+def test_who_asks_for_no_consensus_is_told(
+    name: str, calls: tuple[str, ...], told: int
+) -> None:
+    first, second = launch(2, without_consensus, name, *calls)
+    assert len(first) == told
+    assert all(
+        f"step 3: the session ends without a consensus after its last steps by "
+        f"{name}" in line
+        for line in first
+    )
+    assert not second
