@@ -25,7 +25,7 @@ OTHERS: dict[str, Options] = {
 SHORT: dict[str, Options] = {
     name: (("period", 4),) for name in ("bmuf", "bmuf_adam", "local_sgd")
 }
-"""Blocks of half the length, for the talks, where learners drift apart faster."""
+"""Blocks of half the length, for what learners drift apart on faster."""
 
 AVERAGING: dict[str, Options] = {"adpsgd": (), "hadpsgd": NODES, "local_sgd": BLOCKS}
 """The algorithms that average models, with their options."""
@@ -59,7 +59,8 @@ def defaults() -> list[Cell]:
     for learners in (2, 4):
         cells += _cells("mini_swbd", learners, OTHERS, range(3))
         cells += _cells("mini_swbd", learners, {"local_sgd": LOCAL}, range(3))
-    cells += _cells("mini_swbd", 4, SHORT, range(3))
+    for recipe in ("mini_swbd", "mini_ocr"):
+        cells += _cells(recipe, 4, SHORT, range(3))
     return cells
 
 
