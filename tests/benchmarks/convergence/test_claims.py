@@ -13,8 +13,6 @@ from convergence.training import Training
 
 from espnet_distopt.algorithms import check
 
-FEWER_SEEDS = {"adam_local_moment"}
-"""The claims whose differences are so large that fewer than five seeds tell."""
 RESULTS = report.ROOT / "benchmarks" / "results" / "claims"
 
 
@@ -23,7 +21,7 @@ def test_the_cells_of_a_claim_can_be_trained(name: str) -> None:
     claim = CLAIMS[name]
     assert claim.text.endswith(".") and claim.setting.endswith(".")
     assert CHOOSING_SEED not in claim.seeds
-    assert len(claim.seeds) >= 5 or name in FEWER_SEEDS
+    assert len(claim.seeds) >= 5
     trained: set[Training] = set()
 
     def result(cell: Training) -> Result:
