@@ -39,8 +39,8 @@ def table(outcomes: Sequence[Outcome]) -> str:
     lines = [_line(HEADINGS, widths), _line(["-" * w for w in widths], widths)]
     lines += [_line(row, widths) for row in rows]
     lost = [
-        f"{o.method.name}, {o.learners} learners: cut short after "
-        f"{o.last.samples} samples: {o.lost}"
+        f"{o.method.name}, {o.learners} learners: cut short in epoch {len(o.history)}, "
+        f"and its row is of {o.last.samples} samples: {o.lost}"
         for o in outcomes
         if o.lost
     ]

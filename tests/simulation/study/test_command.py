@@ -220,7 +220,10 @@ def test_a_crash_cuts_short_where_nobody_survives_it(tmp_path: Path) -> None:
     assert whole["samples_per_second"] == pytest.approx(474 / 16, rel=1e-6)
     assert whole["speedup"] == pytest.approx(474 / 2 / 16, rel=1e-6)
     table = (tmp_path / "out" / "table.md").read_text()
-    assert "allreduce, 16 learners: cut short after 160 samples: " in table
+    cut = (
+        "allreduce, 16 learners: cut short in epoch 2, and its row is of 160 samples: "
+    )
+    assert cut in table
     assert "adpsgd, 16 learners: went on without 1, and trained on 474" in table
     assert "learner 1 crashes at 7.5 s" in table
     late = [line for line in table.splitlines() if "ended before" in line]
