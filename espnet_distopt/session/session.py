@@ -138,7 +138,7 @@ class Session:
         self._stop_requested = False
         self._stop_at: Place | None = None
         self._averaged = False
-        self._seen = True  # the consensus of all steps
+        self._seen = True  # the consensus of all steps, or a pause
         self._joining: Joining | None = None
         self._resumption: Resumption | None = None
         self._hold = contextlib.ExitStack()
@@ -376,7 +376,7 @@ class Session:
         self._check()
         self._check_followed()
         finished: bool = self._train(self._lifecycle.finish())
-        self._may_pause = False
+        self._may_pause, self._seen = False, self._seen or not finished
         self._changes.remember()
         if self._resumption is not None:
             if not finished:
@@ -442,7 +442,7 @@ class Session:
         """Stop within an epoch: wait until nothing is in flight between learners."""
         self._check()
         self._train(self._lifecycle.pause())
-        self._may_pause = False
+        self._may_pause, self._seen = False, True  # It saves its own, and goes on.
         self._changes.remember()
 
     # Going on where an earlier run has ended

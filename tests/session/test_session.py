@@ -580,6 +580,7 @@ def without_consensus(name: str, *calls: str) -> list[str]:
         ("adpsgd", (), 1),
         ("bmuf", ("consensus",), 1),  # It is no call, but for `with`.
         ("adpsgd", ("finish", "enter_consensus", "leave_consensus"), 0),
+        ("adpsgd", ("pause",), 0),
         ("allreduce", (), 0),
     ],
 )
