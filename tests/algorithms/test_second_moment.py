@@ -214,6 +214,8 @@ def warnings_of(make: type[Optimizer]) -> tuple[bool, list[str]]:
             model(torch.ones(2, 3)).sum().backward()
             optimizer.step()
             session.step()
+        with session.consensus():
+            pass
     hooks = (
         *optimizer._optimizer_step_pre_hooks,
         *optimizer._optimizer_step_post_hooks,

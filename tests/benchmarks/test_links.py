@@ -59,6 +59,6 @@ def test_peers_run(name: str) -> None:
     options = {"period": 2} if name == "PostLocalSGD" else {}
     method = MeasuredMethod(name=name, options=options)
     what = links.Measurement(method=method, size=SMALL, warm_up=1, steps=3)
-    for figures in launch([Namespace()] * 2, links.measure, what):
+    for figures in launch([Namespace()] * 2, links.measure, what, timeout=60):
         assert figures.seconds > 0.01
         assert (figures.exchanges > 0) == (name == "bare TCP")

@@ -21,7 +21,7 @@ def run(name: str, slowdown: float, steps: int, queue: bool) -> Run:
 
 def test_a_queue_deals_out_every_step_once() -> None:
     asked = run("adpsgd", 4.0, 24, queue=True)
-    epochs = launch([Namespace()] * plain.LEARNERS, plain.train, asked)
+    epochs = launch([Namespace()] * plain.LEARNERS, plain.train, asked, timeout=60)
     made = [len(epoch.steps) for epoch in epochs]
     assert sum(made) == asked.steps
     assert made[-1] < min(made[:-1])  # The last one is slow.
