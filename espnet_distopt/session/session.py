@@ -245,7 +245,7 @@ class Session:
         """Tell who has not asked for the consensus what the model is instead."""
         if self._seen or not self.is_leader or self._keeps_equal():
             return
-        if self.learner.size > 1:
+        if len(self.learner.members.ranks) > 1:
             logging.getLogger(__name__).warning(
                 f"{self.learner.where}: the session ends without a consensus after its "
                 f"last steps by {self.name}, so the model is that of one learner, and "
