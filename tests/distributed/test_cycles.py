@@ -14,7 +14,7 @@ from espnet_distopt import Session
 from espnet_distopt.algorithms import ALGORITHMS
 from tests.processes import launch
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 
 SIDE = 64
 STEPS = 16
@@ -76,4 +76,4 @@ def train_all() -> dict[str, list[str]]:
 
 
 def test_what_an_exchange_has_needed_is_freed_at_once() -> None:
-    assert launch(2, train_all) == [{}, {}]
+    assert launch(2, train_all, timeout=280) == [{}, {}]
