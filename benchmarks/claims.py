@@ -1,10 +1,10 @@
 """The benchmark examines claims about the methods of this package.
 
-It computes the trainings that have no result yet, and writes docs/claims.md and
-docs/claims_in_detail.md after each claim, even if it was interrupted. The claims are
-rows of benchmarks/convergence/table.py. The laboratory trains what it has, and the
-simulation the rest. Results are kept, one file for each claim, so a run can be stopped
-and resumed. With a budget of 0 minutes the command only writes the pages.
+It computes the trainings that have no result yet, and then writes docs/claims.md and
+docs/claims_in_detail.md, even if it was interrupted. The claims are rows of
+benchmarks/convergence/table.py. The laboratory trains what it has, and the simulation
+the rest. Results are kept, one file for each claim, so a run can be stopped and
+resumed. With a budget of 0 minutes the command only writes the pages.
 
     FSDD=/path python benchmarks/claims.py --only no_loss_adam --budget-minutes 10
 """
@@ -116,20 +116,14 @@ def main() -> None:
     is_result = not args.quick and args.out is None
     docs = ROOT / "docs" if is_result else out
     docs.mkdir(parents=True, exist_ok=True)
-
-    def write_pages() -> None:
+    try:
+        for name in args.only:
+            print(f"{name}: {found[name].text}")
+            sweep = _sweep(results / f"{name}.jsonl", args.workers, results)
+            compute(found[name], sweep, args.fsdd, until)
+    finally:
         for name, text in pages(found, results).items():
             write_text(docs / name, text)
-
-    write_pages()
-    for name in args.only:
-        print(f"{name}: {found[name].text}")
-        file = results / f"{name}.jsonl"
-        sweep = _sweep(file, args.workers, results)
-        try:
-            compute(found[name], sweep, args.fsdd, until)
-        finally:
-            write_pages()
     print(f"written: {docs / PAGE}")
 
 

@@ -35,7 +35,7 @@ def launch(
     size: int,
     function: Callable[..., Any],
     *args: Any,
-    timeout: float = 100,
+    timeout: float = 60,
     dying: Collection[int] = (),
     hosted: bool = False,
     backend: str = "gloo",

@@ -37,14 +37,14 @@ class NoiseShares:
         sizes = [math.prod(shape) for shape in learners.problem.shapes]
         starts = [sum(sizes[:n]) for n in range(len(sizes))]
         chosen = sorted(range(len(sizes)), key=lambda n: -sizes[n])[:TENSORS]
-        parts = {n: len(chosen) for n in range(len(sizes))}
+        columns = [len(chosen)] * len(sizes)
         places, of = [], []
         for number, n in enumerate(chosen):
             stop = starts[n] + sizes[n]
             stride = -(-sizes[n] // (EACH_OF_PAIRS if pairs else EACH))
             places.append(torch.arange(starts[n], stop, stride))
             of.append(torch.full_like(places[-1], number))
-            parts[n] = number
+            columns[n] = number
         self._places, self._of = torch.cat(places), torch.cat(of)
         rows, size = len(x), len(self._places)
         self._taken = torch.zeros(3, rows, size, dtype=torch.float64)
@@ -58,7 +58,8 @@ class NoiseShares:
         if self._adam is not None:
             self._adam.shares = self._measured.clone()
             self._adam.parts = [
-                (slice(starts[n], starts[n] + sizes[n]), of) for n, of in parts.items()
+                (slice(start, start + size), column)
+                for start, size, column in zip(starts, sizes, columns, strict=True)
             ]
             self._adam.places = self._places
             self._adam.sampled = self._taken[0].clone()

@@ -243,15 +243,15 @@ class Session:
 
     def _tell_of_own_model(self) -> None:
         """Tell who has not asked for the consensus what the model is instead."""
-        if self._seen or not self.is_leader or self._keeps_equal():
+        alone = len(self.learner.members.ranks) == 1
+        if self._seen or alone or self._keeps_equal() or not self.is_leader:
             return
-        if len(self.learner.members.ranks) > 1:
-            logging.getLogger(__name__).warning(
-                f"{self.learner.where}: the session ends without a consensus after its "
-                f"last steps by {self.name}, so the model is that of one learner, and "
-                "not what all have learnt: validate and save it inside `with "
-                "session.consensus():`"
-            )
+        logging.getLogger(__name__).warning(
+            f"{self.learner.where}: the session ends without a consensus after its "
+            f"last steps by {self.name}, so the model is that of one learner, and not "
+            "what all have learnt: validate and save it inside `with "
+            "session.consensus():`"
+        )
 
     def _detach(self, error: BaseException | None) -> None:
         """Leave the training, and take the hands off the model and the optimizer.

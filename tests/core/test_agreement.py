@@ -124,7 +124,7 @@ def refusals() -> list[str]:
 
 
 def test_all_learners_are_told_what_differs_and_where() -> None:
-    results = launch(3, refusals)
+    results = launch(3, refusals, timeout=100)
     for number, (case, (_, here, odd)) in enumerate(CASES.items()):
         messages = [result[number] for result in results]
         for rank, words in enumerate([here, here, odd]):

@@ -144,7 +144,7 @@ def test_collectives_that_overlap(size: int) -> None:
     def mean(seed: int, ranks: Sequence[int] = everybody) -> Any:
         return torch.stack([vector(r, seed) for r in ranks]).mean(0).tolist()
 
-    for rank, found in enumerate(launch(size, flights, size)):
+    for rank, found in enumerate(launch(size, flights, size, timeout=30)):
         sync, second, first, pair, all_ = found
         assert sync == mean(3)
         assert second == [vector(r, 2).tolist() for r in others(rank, everybody)]
@@ -180,7 +180,7 @@ def in_another_group() -> str:
 
 
 def test_a_collective_of_others_is_an_error_not_a_hang() -> None:
-    results = launch(2, in_another_group)
+    results = launch(2, in_another_group, timeout=20)
     assert "learner 0 yields a collective of learners (1, 2)" in results[0]
 
 
@@ -201,5 +201,5 @@ def die_before_a_group_is_made() -> str:
 
 
 def test_a_learner_that_dies_before_a_group_is_made_is_named_by_all() -> None:
-    for message in launch(4, die_before_a_group_is_made, dying=[3])[:3]:
+    for message in launch(4, die_before_a_group_is_made, timeout=40, dying=[3])[:3]:
         assert "learner 3 has died" in message

@@ -110,7 +110,7 @@ def lose_and_begin_again(victim: int) -> tuple[str, float]:
 
 @pytest.mark.processes
 def test_the_next_session_names_at_once_who_has_died() -> None:
-    found = launch(3, lose_and_begin_again, 1, dying={1})
+    found = launch(3, lose_and_begin_again, 1, timeout=60, dying={1})
     for rank in (0, 2):
         line, seconds = found[rank]
         assert line.startswith(f"learner {rank}: a session needs all learners, and")

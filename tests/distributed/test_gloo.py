@@ -261,5 +261,5 @@ def half_sent() -> str:
 
 @pytest.mark.processes
 def test_a_send_to_a_learner_that_dies_meanwhile_ends() -> None:
-    found = launch(2, half_sent, dying=[1])
+    found = launch(2, half_sent, timeout=20, dying=[1])
     assert "learner 1" in found[0]

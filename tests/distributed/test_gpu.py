@@ -254,6 +254,7 @@ def test_the_loss_of_a_learner(name: str, backend: str) -> None:
         SURVIVORS[name],
         dying=[VICTIM],
         backend=backend,
+        timeout=100,
     )
     for rank in (0, 2):
         loss, error = found[rank]

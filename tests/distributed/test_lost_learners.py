@@ -123,7 +123,7 @@ def lose(case: tuple[str, str, int], victim: int, hosted: bool = False) -> list[
     size = SIZE + goes_on
     with tempfile.TemporaryDirectory() as folder:
         args = (f"{folder}/died", *case, victim)
-        found = launch(size, train, *args, dying={victim}, hosted=hosted)
+        found = launch(size, train, *args, timeout=60, dying={victim}, hosted=hosted)
     names = f"learner {victim}", "the process that keeps" if hosted else "-"
     others = [seen for rank, seen in enumerate(found) if rank != victim]
     wrong = []

@@ -64,7 +64,7 @@ def figures_within_an_epoch() -> tuple[float, float]:
 
 
 def test_bytes_are_those_of_the_exchanges_that_are_counted_with_them() -> None:
-    for sent, exchanges in launch(2, figures_within_an_epoch):
+    for sent, exchanges in launch(2, figures_within_an_epoch, timeout=20):
         assert abs(sent - exchanges) <= 1, "one may be between the two counts"
 
 
@@ -91,7 +91,7 @@ def uneven(algorithm: str, lengths: list[int]) -> tuple[list[float], float]:
 
 
 def test_bmuf_with_unequal_epochs_comes_to_an_end() -> None:
-    results = launch(2, uneven, "bmuf", [3, 13])
+    results = launch(2, uneven, "bmuf", [3, 13], timeout=20)
     assert results[0] == results[1]
 
 
@@ -107,7 +107,7 @@ def unequal_allreduce() -> str:
 
 
 def test_allreduce_with_unequal_epochs_is_an_error_not_a_hang() -> None:
-    for message in launch(2, unequal_allreduce):
+    for message in launch(2, unequal_allreduce, timeout=20):
         assert "unequal numbers of steps" in message
 
 
@@ -140,7 +140,7 @@ def before_its_first_step() -> int:
 
 def test_gossip_begins_with_the_first_batch() -> None:
     """Learner 1 answers while it computes; else learner 0 would wait for ever."""
-    assert launch(2, before_its_first_step) == [30, 0]
+    assert launch(2, before_its_first_step, timeout=30) == [30, 0]
 
 
 def between_barriers() -> float:
@@ -157,7 +157,7 @@ def between_barriers() -> float:
 
 def test_a_learner_may_wait_in_a_barrier_of_its_own() -> None:
     """It answers no invitation before its next step; the other must not wait for it."""
-    assert min(launch(2, between_barriers)) > 5
+    assert min(launch(2, between_barriers, timeout=60)) > 5
 
 
 def backward_twice() -> None:
@@ -195,14 +195,14 @@ def lose(algorithm: str, victim: int, how: str) -> str:
 def test_an_exception_surfaces_in_the_other_with_its_text(
     algorithm: str, victim: int
 ) -> None:
-    results = launch(2, lose, algorithm, victim, "raises")
+    results = launch(2, lose, algorithm, victim, "raises", timeout=20)
     assert results[victim] == "the victim"
     assert f"learner {victim} ended with OSError: disk full" in results[1 - victim]
 
 
 def test_an_error_of_autograd_is_not_taken_for_one_of_the_network() -> None:
     """Its text has the word `time` in it."""
-    results = launch(2, lose, "allreduce", 1, "backward")
+    results = launch(2, lose, "allreduce", 1, "backward", timeout=20)
     assert results[1] == "the victim"
     assert "learner 1 ended with RuntimeError: Trying to backward" in results[0]
 
@@ -228,7 +228,7 @@ def threads_after(algorithm: str, victim: int) -> list[str]:
 @pytest.mark.parametrize("algorithm", ["adpsgd", "allreduce", "dpsgd"])
 def test_no_thread_outlives_a_session_that_fails(algorithm: str, victim: int) -> None:
     """Python aborts a process whose threads come back from C++ after its end."""
-    assert launch(2, threads_after, algorithm, victim) == [[], []]
+    assert launch(2, threads_after, algorithm, victim, timeout=20) == [[], []]
 
 
 def keep_pipe(fails: bool) -> bool:
@@ -250,7 +250,7 @@ def keep_pipe(fails: bool) -> bool:
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_session_closes_the_pipe_of_its_waits(fails: bool) -> None:
-    assert launch(2, keep_pipe, fails) == [False, False]
+    assert launch(2, keep_pipe, fails, timeout=30) == [False, False]
 
 
 def fail_to_begin(part: str, error: Exception) -> list[str]:
@@ -275,7 +275,7 @@ def fail_to_begin(part: str, error: Exception) -> list[str]:
 def test_no_thread_outlives_a_driver_that_fails_to_begin(
     part: str, error: Exception
 ) -> None:
-    assert launch(2, fail_to_begin, part, error) == [[], []]
+    assert launch(2, fail_to_begin, part, error, timeout=20) == [[], []]
 
 
 def stop_as_agreed() -> str:
@@ -297,7 +297,7 @@ def stop_as_agreed() -> str:
 
 
 def test_who_stops_as_agreed_does_not_fail_the_others() -> None:
-    assert launch(2, stop_as_agreed) == [f"stopped with {STOPPED}"] * 2
+    assert launch(2, stop_as_agreed, timeout=20) == [f"stopped with {STOPPED}"] * 2
 
 
 def distance() -> tuple[float, float]:

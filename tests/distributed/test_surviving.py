@@ -216,7 +216,7 @@ def stop(run: Session, folder: str) -> None:
 def test_one_that_was_stopped_ends_and_nothing_is_averaged_with_it(
     victim: int, tmp_path: Path
 ) -> None:
-    found = launch(SIZE, freeze, str(tmp_path), victim)
+    found = launch(SIZE, freeze, str(tmp_path), victim, timeout=80)
     for rank, (params, exchanges, error) in enumerate(found):
         if rank == victim:
             assert "the others have given this learner up" in error
@@ -248,7 +248,7 @@ def lose_one_of_a_node(victim: int) -> tuple[float, str]:
     "victim", [0, *(pytest.param(rank, marks=THOROUGH) for rank in (1, 2)), 3]
 )
 def test_a_node_leaves_as_a_whole_and_the_others_go_on(victim: int) -> None:
-    found = launch(SIZE, lose_one_of_a_node, victim, dying={victim})
+    found = launch(SIZE, lose_one_of_a_node, victim, dying={victim}, timeout=60)
     other, node = victim ^ 1, {2, 3} if victim < 2 else {0, 1}
     assert f"learner {victim} has died" in found[other][1]
     assert "start it again" in found[other][1]
@@ -351,7 +351,7 @@ def take_before_another() -> float:
 
 def test_a_late_average_waits_for_no_learner_that_has_begun_it() -> None:
     """It is decided on beside the training: one that trains slowly holds up nobody."""
-    found = launch(2, take_before_another)
+    found = launch(2, take_before_another, timeout=30)
     mean = sum(4 * growth(rank) for rank in range(2)) / 2
     assert found == [pytest.approx(mean + 2 * growth(rank)) for rank in range(2)]
 
@@ -546,7 +546,7 @@ def wait_like_gloo_once() -> None:
 
 @pytest.mark.parametrize("stage", ["opening", "connecting"])
 def test_a_learner_that_dies_while_a_group_is_made_holds_up_nobody(stage: str) -> None:
-    found = launch(3, die_while_a_group_is_made, stage, dying=[1])
+    found = launch(3, die_while_a_group_is_made, stage, dying=[1], timeout=60)
     assert found[0] == found[2] and found[0][1] == 2
 
 

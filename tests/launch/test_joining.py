@@ -165,7 +165,8 @@ def test_a_replacement_that_hangs_is_killed_and_another_one_joins(
         tmp_path, "1:1:6", "--hang", options=f"{CONTINUE} --join_seconds {seconds}"
     )
     assert status == 0, err
-    assert f"has not joined the others for {seconds} s: killed" in err
+    late = f"has not joined the others for {seconds} s: killed"
+    assert "learner 1 on" in err and late in err
     assert "1.1" not in seen
     assert seen["1.2"]["ended"]
     check_epochs(seen, lost=0)

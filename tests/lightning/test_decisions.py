@@ -129,7 +129,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def two(folder: Path) -> Found:
-    return launch(2, runs, folder)
+    return launch(2, runs, folder, timeout=60)
 
 
 @pytest.mark.parametrize("algorithm", ["allreduce", "hadpsgd", "d1d_grad"])

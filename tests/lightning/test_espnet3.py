@@ -60,7 +60,7 @@ def fits(folder: Path) -> dict[str, Any]:
 
 
 def test_learners_do_not_meet_in_steps_and_divide_whole_batches(tmp_path: Path) -> None:
-    found = launch(2, fits, tmp_path)
+    found = launch(2, fits, tmp_path, timeout=100)
     alone = Counter(n for learner in found for n in learner["adpsgd"][0])
     assert alone == Counter({n: 2 for n in range(14)})
     # Those that step together need equally many, so the last batch is left out.

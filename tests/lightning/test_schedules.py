@@ -136,7 +136,7 @@ def fits(folder: Path) -> dict[str, float]:
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, float]]:
-    return launch(2, fits, tmp_path_factory.mktemp("schedules"))
+    return launch(2, fits, tmp_path_factory.mktemp("schedules"), timeout=100)
 
 
 @pytest.mark.parametrize(("name", "steps"), [("rare", 2), ("accumulated", 3)])

@@ -156,6 +156,6 @@ def one_after_the_other(second: str, steps: tuple[int, int]) -> list[Any]:
 def test_gradients_are_not_averaged_after_an_all_reduce_was_left(
     second: str, steps: tuple[int, int]
 ) -> None:
-    first, other = launch(2, one_after_the_other, second, steps)
+    first, other = launch(2, one_after_the_other, second, steps, timeout=30)
     assert first == [[[1.0] * 3], other[1]]
     assert other[0] == [[2.0] * 3]

@@ -353,7 +353,7 @@ def open_a_queue_late() -> str:
 
 @pytest.mark.processes
 def test_a_queue_does_not_wait_for_one_that_may_have_stopped() -> None:
-    here, there = launch(2, open_a_queue_late)
+    here, there = launch(2, open_a_queue_late, timeout=30)
     assert here.startswith("learner 0, step 0: this training can stop within an epoch")
     assert "learner 0 ended with InputError" in there
 
