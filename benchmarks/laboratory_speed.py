@@ -79,7 +79,7 @@ def main() -> None:
             cell = Training(
                 algorithm=algorithm, learners=LEARNERS, batch=4,
                 samples=steps * LEARNERS * 4, lr=lr, seed=0, optim=optim,
-                problem=DIGITS, schedule="constant", options=tuple(options.items()),
+                problem=DIGITS, options=tuple(options.items()),
             )  # fmt: skip
             measure(replace(cell, samples=LEARNERS * 4), 1)
             schedules.record.cache_clear()

@@ -88,7 +88,7 @@ def ask(
 
 SGD = Training(
     algorithm="allreduce", learners=1, batch=4, samples=0, lr=0.0, seed=0,
-    problem=DIGITS, schedule="constant",
+    problem=DIGITS,
 )  # fmt: skip
 ADAM = replace(SGD, optim="adam", lr=0.001)
 

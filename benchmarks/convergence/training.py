@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
@@ -18,16 +18,16 @@ from espnet_distopt.simulation import Compute, Simulation, VirtualLearner
 from espnet_distopt.simulation.study.problem import Problem
 from espnet_distopt.simulation.virtual_learner import Gradient
 
-WARM_UP = 0.2
-DROP = (0.6, 0.1)
 CLIP = 5.0
-WARM_UP_TO_CONSTANT = 0.1
+WARM_UP = 0.1
 DIGITS, DEEP_DIGITS, LABELS, STRINGS = STREAMS = tuple(stream_problems.TASKS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
     """A training to run.
+
+    Its rate is constant after a linear warm-up over a tenth of the steps.
 
     A new option has a default that means what trainings did before, and no default ever
     changes: keys leave out what has its default.
@@ -43,9 +43,6 @@ class Training:
         options: (name, value) of the algorithm's options.
         problem: one of STREAMS. The text contains all else that
             the result depends on, so that a change of the problem makes another cell.
-        schedule: with `drop` the rate falls to a tenth after 60 % of the steps; with
-            `constant` it stays after a linear warm-up over a tenth of them, which suits
-            a stream.
         beta1: the momentum of SGD, and the first of the betas of Adam and LAMB.
         clip: the norm to which a learner's gradient is clipped before its optimizer's
             step.
@@ -60,7 +57,6 @@ class Training:
     problem: str
     optim: str = "sgd"
     options: tuple[tuple[str, Any], ...] = ()
-    schedule: Literal["drop", "constant"] = "drop"
     beta1: float = 0.9
     clip: float = CLIP
 
@@ -167,7 +163,7 @@ def learner_of(
         **dict(cell.options),
     )
     # The schedule steps when the algorithm has seen the rate of the update (SlowMo).
-    schedule = LambdaLR(optimizer, lambda step: factor(cell, step / cell.steps))
+    schedule = LambdaLR(optimizer, lambda step: factor(step / cell.steps))
     optimizer.register_step_post_hook(lambda *_: schedule.step())
     return virtual
 
@@ -183,12 +179,9 @@ def _clip(parameters: list[nn.Parameter], norm: float) -> None:
     torch.nn.utils.clip_grad_norm_(parameters, norm)
 
 
-def factor(cell: Training, done: float) -> float:
+def factor(done: float) -> float:
     """Return the factor on the learning rate after the share `done` of the steps."""
-    if cell.schedule == "constant":
-        return min(1.0, (done + 0.01) / WARM_UP_TO_CONSTANT)
-    after, drop = DROP
-    return min(1.0, (done + 0.01) / WARM_UP) * (drop if done >= after else 1.0)
+    return min(1.0, (done + 0.01) / WARM_UP)
 
 
 def _finite(loss: float) -> float:

@@ -5,19 +5,18 @@ is replica i of training t. Trainings differ in their seeds and learning rates o
 Nothing here knows of communication: what replicas tell each other is in `methods`.
 
 An optimizer is written as its published equation on rows, with one learning rate and
-one number of updates a row. The passes over the parameters go through a few rows at a
-time, which stay in the processor's cache.
+one number of updates a row. The passes over the parameters are in `kernels`, and go
+through a few rows at a time, whose gradients stay in the processor's cache.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-Rows = slice | Tensor
-"""Some of the replicas: a slice, or their numbers (n,)."""
+from laboratory import kernels
 
 Samples = tuple[Tensor, ...]
 
@@ -71,13 +70,13 @@ class Optimizer(Protocol):
     decays: dict[str, float]
     counts: Tensor
 
-    def direction(self, rows: Rows, x: Tensor, gradient: Tensor) -> Tensor:
-        """Make an update of some replicas; return it (n, P), for a rate of 1.
+    def update(self, rows: Tensor, x: Tensor, gradient: Tensor) -> None:
+        """Make an update of some replicas, with which it overwrites their gradients.
 
         Args:
-            rows: the replicas.
+            rows: the replicas (n,).
             x: their parameters (n, P).
-            gradient: their gradients (n, P).
+            gradient: their gradients (n, P), which become the update for a rate of 1.
         """
         ...
 
@@ -108,13 +107,10 @@ class Sgd:
         self.decays = {"momentum_buffer": momentum}
         self.counts = torch.zeros(0)
 
-    def direction(self, rows: Rows, x: Tensor, gradient: Tensor) -> Tensor:
+    def update(self, rows: Tensor, x: Tensor, gradient: Tensor) -> None:
         """Make an update; see `Optimizer`."""
-        buffer = self.moments["momentum_buffer"]
-        m = take(buffer, rows)
-        torch.add(gradient, m, alpha=self.decays["momentum_buffer"], out=m)
-        put(buffer, rows, m)
-        return m
+        [moment], [momentum] = self.moments.values(), self.decays.values()
+        kernels.sgd(rows.numpy(), gradient.numpy(), moment.numpy(), momentum)
 
     def forget(self) -> None:
         """Forget nothing: there are only moments."""
@@ -138,8 +134,8 @@ class Adam:
     Attributes:
         batches: N for each replica (R,); it may change between two updates.
         shares: c of T parameters, and of the others, for each replica (R, T + 1).
-        parts: the parameter tensors, as slices of a model, each with its column of
-            `shares`.
+        ends: where each parameter tensor ends in a model (parts,).
+        columns: the column of `shares` of each (parts,).
         places: the K elements that replicas compare.
         sampled: these of their last gradients (R, K).
         averaged: when first moments were averaged last, in updates, and the share of
@@ -162,64 +158,38 @@ class Adam:
         self.batches = torch.full((len(like),), batches, dtype=torch.float64)
         self.noise = torch.zeros_like(like if batches > 1 else like[:, :0])
         self.shares = torch.ones(len(like), 1, dtype=torch.float64)
-        self.parts = [(slice(0, like.shape[1]), 0)]
+        self.ends = torch.tensor([like.shape[1]])
+        self.columns = torch.zeros(1, dtype=torch.long)
         self.places = torch.zeros(0, dtype=torch.long)
         self.sampled = torch.zeros(len(like), 0, dtype=torch.float64)
         self.averaged = torch.zeros(2, len(like), dtype=torch.float64)
         self._follows_noise = batches > 1
 
-    def direction(self, rows: Rows, x: Tensor, gradient: Tensor) -> Tensor:
+    def update(self, rows: Tensor, x: Tensor, gradient: Tensor) -> None:
         """Make an update; see `Optimizer`."""
-        b1, b2 = self.decays.values()
-        g, before = gradient, self.counts[rows].double()
+        b1, b2 = betas = (*self.decays.values(),)
+        before = self.counts[rows].double()
         self.counts[rows] += 1
         after = self.counts[rows].double()
-        first, second = self.moments.values()
-        m, v = take(first, rows), take(second, rows)
-        v.mul_(b2).addcmul_(g, g, value=1 - b2)
-        divided = v
-        if self._follows_noise:
-            self.sampled[rows] = g[:, self.places].double()
-            divided = self._of_all_batches(rows, g, m, v, before)
-        m.lerp_(g, 1 - b1)
-        put(first, rows, m)
-        put(second, rows, v)
-        # m / (1 - b1^t) / (sqrt(vN / (1 - b2^t)) + eps), of which vN has no bias here.
+        # m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps)
         unbias = 1 - b1**after
-        root = divided.sqrt().mul_(_column(unbias * (1 - b2**after).rsqrt(), g))
-        return torch.div(m, root.add_(_column(unbias * self.EPS, g)), out=root)
-
-    def _of_all_batches(
-        self, rows: Rows, g: Tensor, m: Tensor, v: Tensor, before: Tensor
-    ) -> Tensor:
-        """Follow the noise, and return vN.
-
-        Args:
-            rows: the replicas.
-            g: their gradients.
-            m: their first moments before this update.
-            v: their second moments after it.
-            before: the number of their updates before it, t - 1.
-        """
-        b1, b2 = self.decays.values()
+        scales = [unbias * (1 - b2**after).rsqrt(), unbias * self.EPS]
+        read = [rows, gradient, *self.moments.values()]
+        if not self._follows_noise:
+            kernels.adam(*_arrays(read), betas, *_arrays(scales))
+            return
+        self.sampled[rows] = gradient[:, self.places].double()
         known = (before > 0).double()
         one = torch.where(before > 0, before, 1.0)
-        unbias = 1 / (1 - b1**one)
+        biased = 1 / (1 - b1**one)
         when, share = self.averaged[:, rows]
-        spread = 1 + unbias**2 * noise_share(one, b1, when, share)
+        fresh = known * (1 - b2) / (1 + biased**2 * noise_share(one, b1, when, share))
         others = known * (1 - 1 / self.batches[rows])
         removed = others * (1 - b2 ** (one + 1)) / (1 - b2**one)
-        s = take(self.noise, rows)
-        deviation = torch.addcmul(g, m, _column(-unbias, g))
-        deviation.square_().mul_(_column(known * (1 - b2) / spread, g))
-        s.mul_(b2).add_(deviation)
-        put(self.noise, rows, s)
-        shares = (self.shares[rows] * -removed[:, None]).to(g)
-        vn = torch.empty_like(v)
-        for part, n in self.parts:
-            own = shares[:, n : n + 1]
-            torch.addcmul(v[:, part], s[:, part], own, out=vn[:, part])
-        return torch.maximum(vn, v * _column(1 - others, g), out=vn)
+        shares = self.shares[rows][:, self.columns] * removed[:, None]
+        scales += [biased, fresh, 1 - others, self.ends, shares]
+        read.append(self.noise)
+        kernels.adam_of_all_batches(*_arrays(read), betas, *_arrays(scales))
 
     def forget(self) -> None:
         """Forget the counts and the noise, because moments begin anew."""
@@ -258,19 +228,18 @@ class Lamb(Adam):
         super().__init__(like, betas)
         self._sizes = sizes
 
-    def direction(self, rows: Rows, x: Tensor, gradient: Tensor) -> Tensor:
+    def update(self, rows: Tensor, x: Tensor, gradient: Tensor) -> None:
         """Make an update; see `Optimizer`."""
-        update = super().direction(rows, x, gradient)
+        super().update(rows, x, gradient)
         both = zip(
             torch.split(x, self._sizes, 1),
-            torch.split(update, self._sizes, 1),
+            torch.split(gradient, self._sizes, 1),
             strict=True,
         )
         for tensor, r in both:
             length, of_r = (each.norm(dim=1, keepdim=True) for each in (tensor, r))
             known = (length > 0) & (of_r > 0)
             r *= torch.where(known, length / of_r, torch.ones_like(of_r))
-        return update
 
 
 def noise_share(count: Tensor, b1: float, when: Tensor, share: Tensor) -> Tensor:
@@ -347,27 +316,27 @@ class Learners:
 
     def step(
         self,
-        apply: Callable[[Rows, Tensor, Tensor], None] | None = None,
+        apply: Callable[[Tensor, Tensor, Tensor], None] | None = None,
         rows: Tensor | None = None,
-        used: Callable[[Rows, Tensor], Tensor] = lambda _, gradient: gradient,
+        used: Callable[[Tensor, Tensor], Tensor] = lambda _, gradient: gradient,
     ) -> None:
         """Let replicas make a step: x_i <- x_i - lr_i d_i(x_i).
 
         Args:
-            apply: function of replicas, their d (n, P) and -lr (n, 1), which is called
-                in place of the addition of -lr d to x.
+            apply: function of replicas (n,), their d (n, P) and -lr (n,), which is
+                called in place of the addition of -lr d to x.
             rows: the replicas (n,), ascending; None means all.
             used: function of replicas and their gradients (n, P), which returns the
                 gradients that their optimizers use.
         """
         numbers = torch.arange(len(self.x)) if rows is None else rows
         made, losses = self.made[numbers], torch.zeros(0, dtype=torch.float64)
-        scale = -(self.schedule[made] * self.lr[numbers // self.size]).to(self.x)
+        scale = -self.schedule[made] * self.lr[numbers // self.size]
         samples = self._read(numbers, made)
         for first in range(0, len(numbers), self._at_once):
-            some = slice(first, min(first + self._at_once, len(numbers)))
-            part = some if rows is None else rows[some]
-            x = take(self.x, part)
+            some = slice(first, first + self._at_once)
+            part = numbers[some]
+            x = self._models(part)
             g = self._memory[: len(x)]
             found = self.problem.gradients(x, tuple(s[some] for s in samples), g)
             losses = torch.cat([losses, found.double()])
@@ -375,14 +344,21 @@ class Learners:
             norms = torch.linalg.vector_norm(g, dim=1, keepdim=True)
             if bool((norms > self.clip).any()):
                 g *= (self.clip / (norms + 1e-6)).clamp(max=1.0)
-            direction = self.optimizer.direction(part, x, g)
+            self.optimizer.update(part, x, g)
             if apply is None:
-                self.x[part].addcmul_(direction, scale[some, None])
+                kernels.add(*_arrays([part, self.x, g, scale[some]]))
             else:
-                apply(part, direction, scale[some, None])
+                apply(part, g, scale[some])
         self.made[numbers] = made + 1
         self.losses[numbers] += losses
         self.last_losses[numbers] += losses * (made + 1 > 0.9 * self.steps)
+
+    def _models(self, rows: Tensor) -> Tensor:
+        """Return some replicas (n, P), as a view where they are side by side."""
+        first, last = int(rows[0]), int(rows[-1])
+        if last - first + 1 == len(rows):
+            return self.x[first : last + 1]
+        return self.x.index_select(0, rows)
 
     def _read(self, rows: Tensor, made: Tensor) -> Samples:
         """Return the samples (n, b, ...) of a step of some replicas.
@@ -409,23 +385,6 @@ class Learners:
         return tuple(torch.cat(same) for same in zip(*read, strict=True))
 
 
-def _column(values: Tensor, like: Tensor) -> Tensor:
-    """Return one value a row (n,) as (n, 1), in the dtype of rows."""
-    return values.to(like)[:, None]
-
-
-def take(tensor: Tensor, rows: Rows) -> Tensor:
-    """Return some rows of a tensor: a view for a slice, a copy for numbers."""
-    return tensor[rows] if isinstance(rows, slice) else tensor.index_select(0, rows)
-
-
-def put(tensor: Tensor, rows: Rows, values: Tensor) -> None:
-    """Write rows of a tensor; nothing is to be done for the view that `take` gives.
-
-    One row after another is several times as fast as `index_copy_`.
-    """
-    if not isinstance(rows, slice):
-        for row, value in zip(rows.tolist(), values, strict=True):
-            tensor[row].copy_(value)
-    elif values.data_ptr() != tensor[rows].data_ptr():
-        tensor[rows] = values
+def _arrays(tensors: Sequence[Tensor]) -> list[Any]:
+    """Return tensors as arrays of NumPy, which have the same memory."""
+    return [each.numpy() for each in tensors]

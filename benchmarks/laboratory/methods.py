@@ -16,14 +16,16 @@ So is one for each node of H-ADPSGD.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from espnet_distopt.algorithms.block.options import BlockRule
 from espnet_distopt.core.mixing import Topology, mixing_matrix, randomized_ring
-from laboratory.learners import Adam, Learners, Rows, put, take
+from laboratory import kernels
+from laboratory.learners import Adam, Learners
 from laboratory.noise import NoiseShares
 from laboratory.schedules import Wave
 
@@ -41,8 +43,8 @@ def late_gradients(learners: Learners) -> Tensor:
     """Train with d1d_grad: each step uses the gradient of the step before."""
     late = torch.zeros_like(learners.x)
 
-    def used(rows: Rows, gradient: Tensor) -> Tensor:
-        before = late[rows].clone()
+    def used(rows: Tensor, gradient: Tensor) -> Tensor:
+        before = late[rows]
         late[rows] = gradient
         return before
 
@@ -70,28 +72,21 @@ class Mixing:
         self._topology, self._size = topology, size
         self._seed, self._per_node = seed, per_node
 
-    def __call__(self, x: Tensor, k: int) -> Tensor:
-        """Return W_k X of replicas (T, N, P)."""
+    def __call__(self, x: Tensor, k: int, out: Tensor) -> Tensor:
+        """Write W_k X of replicas X (T, N, P) to `out`, and return it."""
         size, seed = self._size, self._seed
         match self._topology:
-            case "ring":
-                return ring_mean(x, range(size))
-            case "randomized_ring":
-                return ring_mean(x, randomized_ring(seed, k, size))
+            case "ring" | "randomized_ring" as topology:
+                random = topology == "randomized_ring"
+                order = randomized_ring(seed, k, size) if random else range(size)
+                for each, mixed in zip(x.numpy(), out.numpy(), strict=True):
+                    kernels.ring_means(np.array(order), each, mixed)
             case "complete":
-                return x.mean(1, keepdim=True).expand_as(x)
+                out.copy_(x.mean(1, keepdim=True))
             case "alternating":
                 found = mixing_matrix("alternating", size, k, seed, self._per_node)
-                return torch.from_numpy(found).to(x) @ x
-
-
-def ring_mean(x: Tensor, order: Sequence[int]) -> Tensor:
-    """Return the means (T, N, P) of each replica and its two neighbours on a ring."""
-    places = torch.tensor(order)
-    before, after = torch.empty_like(places), torch.empty_like(places)
-    before[places], after[places] = places.roll(1), places.roll(-1)
-    total = x + x.index_select(1, before)
-    return total.add_(x.index_select(1, after)).div_(3)
+                torch.matmul(torch.from_numpy(found).to(x), x, out=out)
+        return out
 
 
 def dpsgd(learners: Learners, mixing: Mixing) -> Tensor:
@@ -100,15 +95,14 @@ def dpsgd(learners: Learners, mixing: Mixing) -> Tensor:
     noise, everybody = NoiseShares(learners), torch.arange(len(learners.x))
     each = torch.eye(learners.size, dtype=torch.float64)[None]
 
-    def apply(rows: Rows, direction: Tensor, scale: Tensor) -> None:
-        mixed[rows].addcmul_(direction, scale)
+    def apply(rows: Tensor, update: Tensor, scale: Tensor) -> None:
+        kernels.add(rows.numpy(), mixed.numpy(), update.numpy(), scale.numpy())
 
     for k in range(learners.steps):
-        x = learners.by_training(learners.x)
-        learners.by_training(mixed).copy_(mixing(x, k))
+        mixing(learners.by_training(learners.x), k, learners.by_training(mixed))
         learners.step(apply)
-        learners.x.copy_(mixed)
-        noise.compare_on(mixing(each, k)[0])
+        learners.x, mixed = mixed, learners.x
+        noise.compare_on(mixing(each, k, torch.empty_like(each))[0])
         noise.sample(everybody)
     return learners.by_training(learners.x).mean(1)
 
@@ -129,38 +123,26 @@ def adpsgd(learners: Learners, waves: Iterable[Wave]) -> Tensor:
     """
     x, copy = learners.x, learners.x.clone()
     behind = torch.zeros_like(x)
-    is_behind = torch.zeros(len(x), dtype=torch.bool)
-    keeps = torch.zeros(len(x), dtype=torch.bool)
+    is_behind, keeps = torch.zeros(2, len(x), dtype=torch.bool)
     lasting: dict[int, tuple[Tensor, Tensor]] = {}
     noise = NoiseShares(learners, pairs=True)
+    shown = [each.numpy() for each in (x, copy, behind, is_behind, keeps)]
 
-    def apply(rows: Rows, direction: Tensor, scale: Tensor) -> None:
-        kept, shown = keeps[rows], take(copy, rows)
-        if not bool((kept | is_behind[rows]).any()):
-            new = torch.addcmul(shown, direction, scale)
-            put(x, rows, new)
-            put(copy, rows, new)
-            return
-        update = torch.addcmul(behind[rows], direction, -scale)
-        new = shown - update
-        put(x, rows, new)
-        put(copy, rows, torch.where(kept[:, None], shown, new))
-        put(behind, rows, torch.where(kept[:, None], update, 0.0))
-        is_behind[rows] = kept
+    def apply(rows: Tensor, update: Tensor, scale: Tensor) -> None:
+        kernels.renew(rows.numpy(), *shown, update.numpy(), scale.numpy())
 
     for wave in waves:
         keeps.zero_()
         keeps[wave.kept] = True
-        learners.step(apply, wave.rows if len(wave.rows) < len(x) else None)
+        learners.step(apply, wave.rows)
         noise.use(wave.rows)
         noise.sample(wave.rows)
         noise.publish(wave.rows[~keeps[wave.rows]])
         for exchanges in wave.exchanges:
-            for one, other in exchanges.pairs:
-                mean = copy[one].add_(copy[other]).mul_(0.5)
-                copy[other].copy_(mean)
             if exchanges.pairs:
-                a, p = torch.tensor(exchanges.pairs).T
+                pairs = torch.tensor(exchanges.pairs)
+                kernels.average(pairs.numpy(), copy.numpy())
+                a, p = pairs.T
                 both = noise.deviations(a, p).repeat(2, 1)
                 noise.compare(torch.cat([a, p]), both, 0.5)
             if exchanges.begun:

@@ -57,10 +57,8 @@ class NoiseShares:
         self._sent, self._sent_at = self._latest.clone(), self._sampled.clone()
         if self._adam is not None:
             self._adam.shares = self._measured.clone()
-            self._adam.parts = [
-                (slice(start, start + size), column)
-                for start, size, column in zip(starts, sizes, columns, strict=True)
-            ]
+            self._adam.ends = torch.tensor(sizes).cumsum(0)
+            self._adam.columns = torch.tensor(columns)
             self._adam.places = self._places
             self._adam.sampled = self._taken[0].clone()
 

@@ -116,7 +116,7 @@ def train_models(
     size = cell.learners // merged
     consistent = getattr(config, "second_moment", "local") == "consistent"
     sizes = [math.prod(shape) for shape in problem.shapes]
-    factors = [factor(cell, step / cell.steps) for step in range(cell.steps)]
+    factors = [factor(step / cell.steps) for step in range(cell.steps)]
     learners = Learners(
         problem=problem,
         seeds=[each.seed for each in cells],

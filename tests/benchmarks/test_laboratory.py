@@ -13,7 +13,7 @@ import pytest
 import torch
 from convergence.stream_problems import Samples
 from convergence.training import Training, learner_of
-from laboratory import learners, methods, schedules
+from laboratory import kernels, learners, methods, schedules
 from laboratory.learners import Adam
 from laboratory.problems import Perceptron
 from laboratory.run import train_models
@@ -26,7 +26,7 @@ SIZES = 6, 5, 3
 STEPS = 50
 CELL = Training(
     algorithm="allreduce", learners=4, batch=2, samples=2 * 4 * STEPS, lr=0.02, seed=3,
-    optim="adam", problem="small", schedule="constant", clip=0.9,
+    optim="adam", problem="small", clip=0.9,
 )  # fmt: skip
 SLOW = Network(between=Link(latency=0.3, bandwidth=1e3))
 """An exchange lasts for one or two steps of its learners."""
@@ -209,8 +209,16 @@ def scaled(owner: Any, name: str) -> tuple[Any, str, Any]:
     return owner, name, lambda *args: function(*args) * (1 + 1e-6)
 
 
+ring_means = kernels.ring_means
+
+
+def uneven_ring(*args: Any) -> None:
+    ring_means(*args)
+    args[-1][0] *= 1 + 1e-6
+
+
 WRONG = [
-    (cell("dpsgd", "sgd"), scaled(methods, "ring_mean")),
+    (cell("dpsgd", "sgd"), (kernels, "ring_means", uneven_ring)),
     (cell("adpsgd"), scaled(learners, "noise_share")),
     (cell("local_sgd"), (Adam, "EPS", 1.1e-8)),
     (cell("bmuf_adam", period=4, warmup=12), scaled(methods, "gain")),
