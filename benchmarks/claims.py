@@ -3,8 +3,9 @@
 It computes the trainings that have no result yet, and then writes docs/claims.md and
 docs/claims_in_detail.md, even if it was interrupted. The claims are rows of
 benchmarks/convergence/table.py. The laboratory trains what it has, and the simulation
-the rest. Results are kept, one file for each claim, so a run can be stopped and
-resumed. With a budget of 0 minutes the command only writes the pages.
+the rest. Results are kept, so a run can be stopped and resumed. Without the file of
+results all is computed anew. With a budget of 0 minutes the command only writes the
+pages.
 
     FSDD=/path python benchmarks/claims.py --only no_loss_adam --budget-minutes 10
 """
@@ -13,6 +14,7 @@ import argparse
 import os
 import time
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from convergence.claim import Claim
@@ -25,6 +27,9 @@ from laboratory.run import together
 from report import ROOT, folder
 
 from espnet_distopt.files.writing import write_text
+
+RESULTS = "claims.jsonl"
+"""The file of results, a line for each training."""
 
 
 def parser(names: list[str]) -> argparse.ArgumentParser:
@@ -60,40 +65,35 @@ def parser(names: list[str]) -> argparse.ArgumentParser:
     return found
 
 
-def compute(claim: Claim, sweep: Sweep, fsdd: Path | None, until: float) -> None:
-    """Compute the cells of a claim that have no result yet.
+def compute(
+    claims: Iterable[Claim], sweep: Sweep, fsdd: Path | None, until: float
+) -> None:
+    """Compute the cells of claims that have no result yet.
 
     Args:
-        claim: the claim.
+        claims: the claims.
         sweep: the results.
         fsdd: the folder of a copy of the Free Spoken Digit Dataset.
         until: the time by `time.monotonic` after which no cell is begun.
     """
+    claims = list(claims)
     while time.monotonic() < until:
-        cells = claim.cells(sweep.get)
-        missing = [cell for cell in cells if sweep.get(cell) is None]
-        if not missing:
+        cells = [cell for claim in claims for cell in claim.cells(sweep.get)]
+        if all(sweep.get(cell) for cell in cells):
             return
         if fsdd is None:
             raise SystemExit("error: set FSDD=/path/to/free-spoken-digit-dataset")
         prepare(fsdd)
-        if not sweep.run(cells, until):
-            return
+        sweep.run(cells, until)
 
 
-def _sweep(file: Path, workers: int, results: Path) -> Sweep:
-    """Return the results of all claims; new ones go to `file`."""
-    return Sweep(file, run, workers, together, sorted(results.glob("*.jsonl")))
-
-
-def pages(found: dict[str, Claim], results: Path) -> dict[str, str]:
+def pages(found: dict[str, Claim], sweep: Sweep) -> dict[str, str]:
     """Return the texts of the pages of claims, by their file names.
 
     Args:
         found: name -> claim.
-        results: the folder of the files of results.
+        sweep: the results.
     """
-    sweep = _sweep(results / "none.jsonl", 1, results)
     where = {}
     for name, claim in found.items():
         known = [cell for cell in claim.cells(sweep.get) if sweep.get(cell)]
@@ -112,17 +112,14 @@ def main() -> None:
     if args.quick:
         found = {name: claim.quick() for name, claim in found.items()}
     out = folder(args.quick, args.out)
-    results = out / "claims"
+    sweep = Sweep(out / RESULTS, run, args.workers, together)
     is_result = not args.quick and args.out is None
     docs = ROOT / "docs" if is_result else out
     docs.mkdir(parents=True, exist_ok=True)
     try:
-        for name in args.only:
-            print(f"{name}: {found[name].text}")
-            sweep = _sweep(results / f"{name}.jsonl", args.workers, results)
-            compute(found[name], sweep, args.fsdd, until)
+        compute([found[name] for name in args.only], sweep, args.fsdd, until)
     finally:
-        for name, text in pages(found, results).items():
+        for name, text in pages(found, sweep).items():
             write_text(docs / name, text)
     print(f"written: {docs / PAGE}")
 

@@ -55,7 +55,8 @@ The figure in the table is the one that speaks most against the claim.
 
 The command below each claim, on the page with its figures, computes what is missing,
 and writes both pages. The results are in
-[benchmarks/results/claims](../benchmarks/results/claims), one line for each training.
+[benchmarks/results/claims.jsonl](../benchmarks/results/claims.jsonl), one line for each
+training.
 """
 
 

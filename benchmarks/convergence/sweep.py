@@ -8,7 +8,7 @@ import json
 import multiprocessing
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
 from typing import Any, Protocol
@@ -38,7 +38,6 @@ class Sweep:
             top of a module, because worker processes import it.
         workers: the number of worker processes, which have one thread each.
         groups: a function that divides cells into those that are computed together.
-        others: paths of other files; what they have need not be computed either.
     """
 
     def __init__(
@@ -47,15 +46,12 @@ class Sweep:
         compute: Callable[[list[Any]], list[Result]],
         workers: int,
         groups: Callable[[list[Any]], list[list[Any]]],
-        others: Sequence[Path] = (),
     ) -> None:
         self._path = path
         self._compute = compute
         self._workers = workers
         self._groups = groups
-        self._lines: dict[str, dict[str, Any]] = {}
-        for each in (*others, path):
-            self._lines |= _read(each)
+        self._lines = _read(path)
 
     def __getitem__(self, cell: Cell) -> Result:
         result: Result = self._lines[_key(cell)]["result"]

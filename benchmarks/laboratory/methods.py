@@ -22,7 +22,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from espnet_distopt.algorithms.block.options import BlockRule
+from espnet_distopt.algorithms.block.compression import (
+    CHUNK,
+    add_decoded,
+    encode,
+    kept_of_chunk,
+)
+from espnet_distopt.algorithms.block.options import BlockConfig
 from espnet_distopt.core.mixing import Topology, mixing_matrix, randomized_ring
 from laboratory import kernels
 from laboratory.learners import Adam, Learners
@@ -176,20 +182,25 @@ class Blocks:
         m <- mbar + kappa (mbar - m_0)     kappa = b^tau (1 - b^k) / (1 - b^tau)
 
     A block goes g = zeta / (1 - eta) times as far as its mean, and Adam's second moment
-    is that of N / g batches together if the rule says so.
+    is that of N / g batches together if the rule says so. Where learners send less than
+    that (`exchange`, `keep`), the means are those of what they send.
 
     All symbols but the replicas are one number or row for each training.
 
     Args:
         learners: the replicas.
-        period: tau.
-        rule: the numbers of the method.
+        config: the options of the method.
     """
 
     HORIZON = 1000.0
 
-    def __init__(self, learners: Learners, period: int, rule: BlockRule) -> None:
-        self._learners, self._period, self._rule = learners, period, rule
+    def __init__(self, learners: Learners, config: BlockConfig) -> None:
+        self._learners, self._period = learners, config.period
+        self._rule = config.rule(learners.size)
+        self._rounds = config.exchange == "bfloat16"
+        self._kept = kept_of_chunk(config.keep) if config.compresses else 0
+        chunks = math.ceil(learners.x.shape[1] / CHUNK) if self._kept else 0
+        self._unsent = learners.x.new_zeros(len(learners.x), chunks * CHUNK)
         self.theta = learners.by_training(learners.x)[:, 0].clone()
         self.delta = torch.zeros_like(self.theta)
         zeros = torch.zeros(learners.trainings, dtype=torch.float64)
@@ -232,11 +243,12 @@ class Blocks:
     def _end_block(self, tau: int, rates: Tensor) -> None:
         rule, x = self._rule, self._learners.by_training(self._learners.x)
         self._noise.compare_together()
-        mean = x.mean(1)
-        change = mean - self._start()
+        start = self._start()
         if rule.warmup is None:
-            agrees = (change * self.delta).sum(1) > 0
+            agrees = ((x.mean(1) - start) * self.delta).sum(1) > 0
             self._agreeing = torch.where(agrees, self._agreeing + tau, 0.0)
+        mean = self._sent(x, start) if self._kept else self._mean(x, start)
+        change = mean - start
         eta, zeta = self._strength()
         self._taken += tau
         plain = (eta == 0) & (zeta == 1)
@@ -253,6 +265,25 @@ class Blocks:
         k = eta * (self._rho if rule.nesterov else before) + (zeta - 1) * tau
         self._end_moments(tau, torch.where(plain, 0.0, k.clamp(min=0)))
         self._correct()
+
+    def _mean(self, x: Tensor, start: Tensor) -> Tensor:
+        """Return the mean (T, P) of x (T, N, P), or the start and the mean change."""
+        if not self._rounds:
+            return x.mean(1)
+        changes = (x - start[:, None]).to(torch.bfloat16)
+        return start + changes.sum(1).div_(x.shape[1]).to(start)
+
+    def _sent(self, x: Tensor, start: Tensor) -> Tensor:
+        """Return the start and the mean (T, P) of the largest changes, see `keep`."""
+        learners, size = self._learners, start.shape[1]
+        self._unsent[:, :size] += (x - start[:, None]).flatten(0, 1)
+        chunks = self._unsent.view(-1, CHUNK)
+        sent = torch.zeros_like(chunks)
+        add_decoded(encode(chunks, self._kept), self._kept, sent)
+        chunks -= sent
+        self._unsent[:, size:] = 0
+        of_replicas = sent.view_as(self._unsent)[:, :size]
+        return start + learners.by_training(of_replicas).mean(1)
 
     def _strength(self) -> tuple[Tensor, Tensor]:
         """Return eta and zeta, by what is known of the blocks so far."""
@@ -289,7 +320,8 @@ class Blocks:
         k = k * made / tau if policy == "extrapolate" else torch.zeros_like(k)
         for name, moment in optimizer.moments.items():
             rows = learners.by_training(moment)
-            new, decay = rows.mean(1), optimizer.decays[name]
+            decay = optimizer.decays[name]
+            new = self._mean(rows, self._moments[name] * decay**self._period)
             if policy == "reset":
                 new.zero_()
             elif policy == "extrapolate":
@@ -299,7 +331,8 @@ class Blocks:
                 if name == "exp_avg_sq":
                     floor = torch.where(kappa == 0, 0.0, decay ** (made + k))
                     torch.maximum(ahead, start * self._column(floor), out=ahead)
-                new = self._moments[name] = ahead
+                new = ahead
+            self._moments[name] = new
             rows.copy_(new[:, None].expand_as(rows))
         if policy == "reset":
             optimizer.forget()

@@ -42,9 +42,7 @@ MODELS = {
 }
 """Problem -> its model, batched."""
 
-SIMULATED = {
-    "fragments": 1, "delay": 0, "exchange": "float32", "keep": 1.0, "combine": "deltas"
-}  # fmt: skip
+SIMULATED = {"fragments": 1, "delay": 0, "combine": "deltas"}
 """Options of algorithms that only the simulation has, with the values without them."""
 
 AT_ONCE = 64
@@ -63,7 +61,10 @@ def computes(cell: Training) -> bool:
 
 
 def together(cells: list[Training]) -> list[list[Training]]:
-    """Return the trainings that run side by side: they differ in rate and seed."""
+    """Return the trainings that run side by side: they differ in rate and seed.
+
+    The largest groups come first, so that several workers end at about the same time.
+    """
     groups: dict[Training, list[Training]] = {}
     for cell in cells:
         groups.setdefault(replace(cell, lr=0.0, seed=0), []).append(cell)
@@ -72,7 +73,7 @@ def together(cells: list[Training]) -> list[list[Training]]:
         size = 1 if kind.algorithm in ONE_REPLICA else kind.learners
         each = max(1, min(MOST, AT_ONCE // size)) if computes(kind) else 1
         found += [group[n : n + each] for n in range(0, len(group), each)]
-    return found
+    return sorted(found, key=lambda group: -sum(cell.samples for cell in group))
 
 
 def compute(cells: list[Training]) -> list[dict[str, float | None]]:
@@ -166,7 +167,7 @@ def _lockstep(algorithm: str, config: Any, learners: Learners) -> Tensor:
             return methods.adasum(learners, config.period)
         case _:
             assert isinstance(config, BlockConfig)
-            return methods.Blocks(learners, config.period, config.rule(size)).train()
+            return methods.Blocks(learners, config).train()
 
 
 def _figures(learners: Learners, consensus: Tensor) -> list[dict[str, float | None]]:

@@ -76,14 +76,6 @@ def test_each_cell_is_computed_once_and_kept(tmp_path: Path) -> None:
     assert lines[0]["machine"] == report.machine() == second.where(Square(1))
 
 
-def test_results_of_other_files_count(tmp_path: Path) -> None:
-    Sweep(tmp_path / "a.jsonl", compute, 1, one_by_one).run(cells(1))
-    found = Sweep(tmp_path / "b.jsonl", compute, 1, one_by_one, [tmp_path / "a.jsonl"])
-    assert found.run(cells(1))
-    assert asked == [1]
-    assert not (tmp_path / "b.jsonl").exists()
-
-
 def test_a_budget_stops_between_cells(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
