@@ -20,7 +20,7 @@ from laboratory import kernels
 
 Samples = tuple[Tensor, ...]
 
-CHUNK = 1 << 18
+CHUNK = 1 << 19
 """The elements of a tensor that are worked on at a time."""
 
 
