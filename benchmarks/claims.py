@@ -24,7 +24,7 @@ from convergence.sweep import Sweep
 from convergence.table import CLAIMS
 from laboratory.run import compute as run
 from laboratory.run import together
-from report import ROOT, folder
+from report import ROOT
 
 from espnet_distopt.files.writing import write_text
 
@@ -48,10 +48,7 @@ def parser(names: list[str]) -> argparse.ArgumentParser:
         help="copy of the Free Spoken Digit Dataset (default: $FSDD)",
     )
     found.add_argument("--workers", type=int, default=1, help="processes (default: 1)")
-    found.add_argument(
-        "--quick", action="store_true", help="try the command, in a minute"
-    )
-    found.add_argument("--out", type=Path, help="folder of the results")
+    found.add_argument("--out", type=Path, help="folder of the results and the pages")
     found.add_argument(
         "--only", nargs="+", choices=names, default=names, metavar="NAME",
         help=f"claims to compute: {', '.join(names)} (default: all)",
@@ -106,20 +103,16 @@ def pages(found: dict[str, Claim], sweep: Sweep) -> dict[str, str]:
 
 def main() -> None:
     """Compute what is missing of the claims that are asked for, and write the page."""
-    found = CLAIMS
-    args = parser(list(found)).parse_args()
+    args = parser(sorted(CLAIMS)).parse_args()
     until = time.monotonic() + 60 * args.budget_minutes
-    if args.quick:
-        found = {name: claim.quick() for name, claim in found.items()}
-    out = folder(args.quick, args.out)
-    sweep = Sweep(out / RESULTS, run, args.workers, together)
-    is_result = not args.quick and args.out is None
-    docs = ROOT / "docs" if is_result else out
+    out = args.out or ROOT / "benchmarks/results"
+    docs = args.out or ROOT / "docs"
     docs.mkdir(parents=True, exist_ok=True)
+    sweep = Sweep(out / RESULTS, run, args.workers, together)
     try:
-        compute([found[name] for name in args.only], sweep, args.fsdd, until)
+        compute([CLAIMS[name] for name in args.only], sweep, args.fsdd, until)
     finally:
-        for name, text in pages(found, sweep).items():
+        for name, text in pages(CLAIMS, sweep).items():
             write_text(docs / name, text)
     print(f"written: {docs / PAGE}")
 

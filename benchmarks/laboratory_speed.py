@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from convergence import stream_problems, training
-from convergence.training import DIGITS, Training
+from convergence.training import Training
 from laboratory import run, schedules
 from report import how_often, spread, write_report
 
@@ -44,7 +44,7 @@ def measure(cell: Training, repeats: int) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {"simulation": [], "laboratory": [], "schedule": []}
     for seed in range(repeats):
         own = replace(cell, seed=seed)
-        problem = stream_problems.problem(DIGITS, seed)
+        problem = stream_problems.problem("digits", seed)
         # The samples, which both share, are drawn before.
         problem.read(0, cell.samples)
         if own.algorithm in run.GOSSIP:
@@ -79,7 +79,7 @@ def main() -> None:
             cell = Training(
                 algorithm=algorithm, learners=LEARNERS, batch=4,
                 samples=steps * LEARNERS * 4, lr=lr, seed=0, optim=optim,
-                problem=DIGITS, options=tuple(options.items()),
+                problem="digits", options=tuple(options.items()),
             )  # fmt: skip
             measure(replace(cell, samples=LEARNERS * 4), 1)
             schedules.record.cache_clear()
@@ -97,7 +97,7 @@ def main() -> None:
         f"Trainings of {LEARNERS} learners with {steps} steps of 4 samples each: "
         f"{how_often(repeats)}, in seconds of the processor. Both have the learners' "
         "set-up and the loss over the held-out samples in them, and neither has the "
-        f"drawing of samples. The problem is a {DIGITS}."
+        f"drawing of samples. The problem is {stream_problems.TASKS['digits'].about}."
     )
     write_report(
         "laboratory_speed",

@@ -7,16 +7,10 @@ to earlier ones, by a rule that was written down before, too (`Claim.then`).
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from convergence.paired import (
-    Interval,
-    Question,
-    Verdict,
-    interval,
-    relative_differences,
-)
+from convergence.paired import Interval, Question, Verdict, difference
 from convergence.sweep import Result
 from convergence.training import Training
 
@@ -65,20 +59,19 @@ def rounded(rate: float) -> float:
 Results = Callable[[Training], Result | None]
 """A function that returns the result of a cell, or None if there is none yet."""
 
-SEEDS = (0, 1, 2, 3, 4)
 CHOOSING_SEED = 100
 """The seed with which rates are chosen. It takes no part in comparisons, so a rate is
 not preferred for its luck with their seeds."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Arm:
     """A method with its settings, of which a training is made for each seed.
 
     Attributes:
         cell: the training. Its seed does not matter.
-        rates: the learning rates from which the best is chosen, see `rates.search`; if
-            there are none, the arm has the rate of `cell`.
+        rates: the learning rates from which the best is chosen, see `search`; if there
+            are none, the arm has the rate of `cell`.
         tuned_on: the training with which the rate is chosen, for a method that takes
             over the rate of another one; None means `cell`.
         factor: the factor by which the chosen rate is multiplied.
@@ -178,19 +171,19 @@ class Claim:
     Attributes:
         text: the claim, as a whole sentence.
         source: who makes the claim, and where: a paper and its table or figure.
-        setting: sentences about the problem and about what all trainings share.
         comparisons: the comparisons that are made first.
         seeds: the seeds by which trainings are paired.
         then: the function that is called whenever all comparisons so far are answered;
             None if there are no others than the first.
+        note: what a reader has to know, beside what the page says of all trainings.
     """
 
     text: str
     source: str
-    setting: str
     comparisons: tuple[Comparison, ...]
-    seeds: tuple[int, ...] = SEEDS
+    seeds: tuple[int, ...]
     then: Then | None = None
+    note: str = ""
 
     def asked(self, results: Results) -> list[Comparison]:
         """Return the comparisons, as far as known results tell."""
@@ -222,65 +215,25 @@ class Claim:
 
     def _answers(self, asked: list[Comparison], results: Results) -> Iterator[Answer]:
         for each in asked:
-            cells = each.arm.trainings(results, self.seeds)[1]
-            known = each.reference.trainings(results, self.seeds)[1]
-            if cells and known and all(map(results, [*cells, *known])):
-                yield _answer(each, cells, known, results)
+            arms = each.arm, each.reference
+            both = [arm.trainings(results, self.seeds)[1] for arm in arms]
+            if not all(both) or not all(results(c) for cells in both for c in cells):
+                continue
+            losses, reference = ([_loss(results, c) for c in cells] for cells in both)
+            found = difference(losses, reference)
+            yield Answer(
+                comparison=each,
+                lr=(both[0][0].lr, both[1][0].lr),
+                losses=losses,
+                reference=reference,
+                difference=found,
+                verdict=each.question.answer(found) if found else "undecided",
+            )
 
     def is_complete(self, results: Results) -> bool:
         """Return whether every comparison has its answer."""
         return len(list(self.answers(results))) == len(self.asked(results))
 
-    def quick(self) -> "Claim":
-        """Return a claim with the same comparisons that only tries the command.
 
-        It has few steps and seeds, and its figures say nothing.
-        """
-        then = self.then
-        return replace(
-            self,
-            seeds=self.seeds[:2],
-            comparisons=tuple(_shortened(self.comparisons)),
-            then=None if then is None else lambda answers: _shortened(then(answers)),
-        )
-
-
-def _answer(
-    comparison: Comparison,
-    cells: list[Training],
-    known: list[Training],
-    results: Results,
-) -> Answer:
-    losses, reference = _losses(cells, results), _losses(known, results)
-    difference: Interval | None = None
-    verdict: Verdict = "undecided"
-    if None not in reference:
-        difference = interval(relative_differences(losses, reference))
-        verdict = comparison.question.answer(difference)
-    return Answer(
-        comparison=comparison,
-        lr=(cells[0].lr, known[0].lr),
-        losses=losses,
-        reference=reference,
-        difference=difference,
-        verdict=verdict,
-    )
-
-
-def _losses(cells: list[Training], results: Results) -> list[float | None]:
-    return [(results(cell) or {}).get("held_out") for cell in cells]
-
-
-def _shortened(comparisons: Iterable[Comparison]) -> list[Comparison]:
-    return [
-        replace(each, arm=_short(each.arm), reference=_short(each.reference))
-        for each in comparisons
-    ]
-
-
-def _short(arm: Arm) -> Arm:
-    """Return an arm of a few steps, with no rates to choose from."""
-    cell = arm.cell
-    lr = arm.rates[len(arm.rates) // 2] * arm.factor if arm.rates else cell.lr
-    samples = min(cell.samples, 8 * cell.learners * cell.batch)
-    return Arm(cell=replace(cell, lr=lr, samples=samples))
+def _loss(results: Results, cell: Training) -> float | None:
+    return (results(cell) or {}).get("held_out")

@@ -68,27 +68,25 @@ def interval(values: Sequence[float]) -> Interval:
     return Interval(mean(values), _half(deviation, count), deviation, count)
 
 
-def relative_differences(
+def difference(
     losses: Sequence[float | None], reference: Sequence[float | None]
-) -> list[float]:
-    """Return by how much each loss is above its reference, in per cent.
-
-    A training that diverged has the loss None, which counts as infinite.
+) -> Interval | None:
+    """Return by how much losses are above those of a reference, in per cent.
 
     Args:
-        losses: the loss of a method with each seed.
-        reference: the loss of the reference with each seed, in the same order.
-
-    Raises:
-        ValueError: the reference diverged, so that nothing can be compared with it.
+        losses: the loss of a method with each seed; None, which counts as infinite,
+            where the training diverged.
+        reference: those of the reference. If it diverged, there is no difference.
     """
     if None in reference:
-        raise ValueError("the reference diverged")
-    return [
-        math.inf if loss is None else 100 * (loss / known - 1)
-        for loss, known in zip(losses, reference, strict=True)
-        if known is not None
-    ]
+        return None
+    return interval(
+        [
+            math.inf if loss is None else 100 * (loss / known - 1)
+            for loss, known in zip(losses, reference, strict=True)
+            if known is not None
+        ]
+    )
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,8 @@
 """The module has problems that do not overfit: streams of transformed spoken digits.
 
-- DIGITS: a small network tells ten single digits apart.
-- DEEP_DIGITS: a larger one, of two hidden layers, does so.
-- LABELS: a small BLSTM labels each frame of a string of digits.
-- STRINGS: the same BLSTM learns the digits of a string by CTC, without their times.
-
 Every sample is new: its recordings are drawn from 2,400, and their gain, speed, place
 in time and noise are drawn as well. The held-out set has 600 other recordings, each
-drawn about ten times with a fixed seed.
-
+drawn about ten times with a fixed seed. The problems are those of `TASKS`.
 
 The recordings are short matrices of log-mels, read once from FSDD. The sequence of
 samples is endless, and sample n is a pure function of the seed and n. So N learners
@@ -101,9 +95,6 @@ def _read(fsdd: Path, chosen: range) -> Recordings:
 Samples = tuple[Tensor, ...]
 """Tensors whose first dimension is that of the samples: features and labels."""
 
-Draw = Callable[[np.random.Generator, int], Samples]
-"""Draws a number of samples by a generator of random numbers."""
-
 BLOCK = 1024
 """Samples that are drawn at once: the cost of a draw is shared by all of them."""
 KEPT = 32
@@ -118,11 +109,13 @@ class Stream:
     own, by the seed and its number.
 
     Args:
-        draw: the function that draws the samples of a block.
+        draw: a function that draws a number of samples.
         seed: the seed of all samples, not negative.
     """
 
-    def __init__(self, draw: Draw, seed: int) -> None:
+    def __init__(
+        self, draw: Callable[[np.random.Generator, int], Samples], seed: int
+    ) -> None:
         self._draw = draw
         self._seed = seed
         self._blocks: OrderedDict[int, Samples] = OrderedDict()
@@ -150,22 +143,10 @@ class Stream:
         return self._blocks[number]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ranges:
-    """The ranges of the transformations.
-
-    Attributes:
-        gain: the largest change of a digit's level, in dB, up or down.
-        speed: the largest logarithm of the factor by which a digit is faster or slower.
-        shift: the most frames by which a single digit is early or late.
-        noise: the standard deviation of the noise on a feature, relative to that of the
-            feature over the recordings for training.
-    """
-
-    gain: float = 10.0
-    speed: float = 0.25
-    shift: float = 1.5
-    noise: float = 0.7
+GAIN, SPEED, SHIFT, NOISE = 10.0, 0.25, 1.5, 0.7
+"""The largest change of a digit's level in dB, of the logarithm of its speed, and of
+the frame at which a single one is; and the standard deviation of the noise on a
+feature, relative to that of the feature over the recordings for training."""
 
 
 class Transformed:
@@ -175,17 +156,13 @@ class Transformed:
         recordings: the recordings.
         training: the recordings for training, by which features are normalized: each
             log-mel has mean 0 and standard deviation 1 over their frames.
-        ranges: the ranges of the transformations.
     """
 
-    def __init__(
-        self, recordings: Recordings, training: Recordings, ranges: Ranges
-    ) -> None:
+    def __init__(self, recordings: Recordings, training: Recordings) -> None:
         frames = training.log_mels.flatten(0, 1)
         self._scale = frames.std(0)
         self._log_mels = (recordings.log_mels - frames.mean(0)) / self._scale
         self._digits = recordings.digits
-        self._ranges = ranges
 
     def digits(self, rng: np.random.Generator, count: int) -> Samples:
         """Draw single digits.
@@ -193,13 +170,12 @@ class Transformed:
         Returns:
             The features (count, FRAMES, MELS) and the digits (count,).
         """
-        ranges = self._ranges
         chosen = torch.from_numpy(rng.integers(len(self._digits), size=(count, 1)))
         middle = (FRAMES - 1) / 2
-        speed = _uniform(rng, ranges.speed, (count, 1)).exp()
-        shift = _uniform(rng, ranges.shift, (count, 1))
+        speed = _uniform(rng, SPEED, (count, 1)).exp()
+        shift = _uniform(rng, SHIFT, (count, 1))
         places = (torch.arange(FRAMES) - middle) * speed + middle + shift
-        gain = _uniform(rng, ranges.gain, (count, 1))
+        gain = _uniform(rng, GAIN, (count, 1))
         x = self._frames(rng, chosen.expand(count, FRAMES), places, gain)
         return x, self._digits[chosen[:, 0]]
 
@@ -219,16 +195,15 @@ class Transformed:
             The features (count, frames, MELS), the digit of each frame (count, frames)
             and the digits of each string (count, length).
         """
-        ranges = self._ranges
         chosen = torch.from_numpy(rng.integers(len(self._digits), size=(count, length)))
-        speeds = _uniform(rng, ranges.speed, (count, length)).exp()
+        speeds = _uniform(rng, SPEED, (count, length)).exp()
         shares = frames * speeds / speeds.sum(1, keepdim=True)
         ends = shares.cumsum(1)
         times = (torch.arange(frames) + 0.5).expand(count, frames).contiguous()
         which = torch.searchsorted(ends[:, :-1].contiguous(), times, right=True)
         begins = (ends - shares).gather(1, which)
         places = (times - begins) / shares.gather(1, which) * FRAMES - 0.5
-        gains = _uniform(rng, ranges.gain, (count, length)).gather(1, which)
+        gains = _uniform(rng, GAIN, (count, length)).gather(1, which)
         taken = chosen.gather(1, which)
         x = self._frames(rng, taken, places, gains)
         return x, self._digits[taken], self._digits[chosen]
@@ -254,7 +229,7 @@ class Transformed:
         # A gain of 10 dB multiplies the power of each mel band by 10.
         x += gain[..., None] * (math.log(10) / 10) / self._scale
         noise = rng.standard_normal((*chosen.shape, MELS), dtype=np.float32)
-        return x.add_(torch.from_numpy(noise), alpha=self._ranges.noise)
+        return x.add_(torch.from_numpy(noise), alpha=NOISE)
 
 
 def _uniform(rng: np.random.Generator, most: float, shape: tuple[int, ...]) -> Tensor:
@@ -264,31 +239,6 @@ def _uniform(rng: np.random.Generator, most: float, shape: tuple[int, ...]) -> T
 HIDDEN, WIDE, CELLS = 64, 128, 32
 LENGTH, STRING_FRAMES = 3, 30
 HELD_OUT = 6_000
-RANGES = Ranges()
-
-_DRAWN = (
-    f"samples drawn anew from 2,400 recordings of FSDD by six speakers, {MELS} "
-    f"log-mels, gain up to {RANGES.gain:g} dB, log speed up to {RANGES.speed:g}, noise "
-    f"of {RANGES.noise:g} standard deviations; {HELD_OUT:,} drawn once from 600 other "
-    "recordings are held out"
-)
-_STRINGS = f"strings of {LENGTH} digits in {STRING_FRAMES} frames"
-DIGITS = (
-    f"stream of single digits: {FRAMES} frames shifted by up to {RANGES.shift:g}, a "
-    f"network with {HIDDEN} hidden units, cross-entropy a digit; {_DRAWN}"
-)
-DEEP_DIGITS = (
-    f"stream of single digits: {FRAMES} frames shifted by up to {RANGES.shift:g}, a "
-    f"network with two hidden layers of {WIDE} units, cross-entropy a digit; {_DRAWN}"
-)
-LABELS = (
-    f"stream of labelled frames: {_STRINGS}, a BLSTM of {CELLS} cells a direction, "
-    f"cross-entropy a frame; {_DRAWN}"
-)
-STRINGS = (
-    f"stream of strings: {_STRINGS}, a BLSTM of {CELLS} cells a direction, CTC loss a "
-    f"string; {_DRAWN}"
-)
 
 
 class Blstm(nn.Module):
@@ -314,11 +264,13 @@ class Task:
     """What a stream is used for.
 
     Attributes:
+        about: a phrase that describes samples, model and loss.
         model: a function that makes the model with random parameters.
         loss: the mean loss of a model over samples.
         draw: a function that draws a number of samples from recordings.
     """
 
+    about: str
     model: Callable[[], nn.Module]
     loss: Callable[[nn.Module, Samples], Tensor]
     draw: Callable[[Transformed, np.random.Generator, int], Samples]
@@ -361,23 +313,42 @@ def _draw_strings(
     return transformed.strings(rng, count, LENGTH, STRING_FRAMES)
 
 
+_BLSTM = (
+    f"strings of {LENGTH} digits in {STRING_FRAMES} frames, a BLSTM of {CELLS} cells a "
+    "direction"
+)
+_DIGITS = f"{FRAMES} frames of a digit, shifted by up to {SHIFT:g}, a network with"
 TASKS = {
-    DIGITS: Task(
-        model=lambda: _perceptron(HIDDEN), loss=_digit_loss, draw=Transformed.digits
+    "digits": Task(
+        about=f"{_DIGITS} {HIDDEN} hidden units, cross-entropy a digit",
+        model=lambda: _perceptron(HIDDEN),
+        loss=_digit_loss,
+        draw=Transformed.digits,
     ),
-    DEEP_DIGITS: Task(
+    "deep digits": Task(
+        about=f"{_DIGITS} two hidden layers of {WIDE} units, cross-entropy a digit",
         model=lambda: _perceptron(WIDE, WIDE),
         loss=_digit_loss,
         draw=Transformed.digits,
     ),
-    LABELS: Task(model=lambda: Blstm(10), loss=_label_loss, draw=_draw_strings),
-    STRINGS: Task(model=lambda: Blstm(11), loss=_string_loss, draw=_draw_strings),
+    "labels": Task(
+        about=f"{_BLSTM}, cross-entropy a frame",
+        model=lambda: Blstm(10),
+        loss=_label_loss,
+        draw=_draw_strings,
+    ),
+    "strings": Task(
+        about=f"{_BLSTM}, CTC loss a string, whose times are not known",
+        model=lambda: Blstm(11),
+        loss=_string_loss,
+        draw=_draw_strings,
+    ),
 }
-"""Problem -> its task. The text of a problem names all that its losses depend on."""
+"""Problem -> its task."""
 
 
 class StreamProblem:
-    """A stream as a problem (`espnet_distopt.simulation.study.problem.Problem`).
+    """A stream as a problem, of which each learner has a share of the samples.
 
     Attributes:
         held_out: the samples that are held out.
@@ -397,11 +368,10 @@ class StreamProblem:
         held_out: int = HELD_OUT,
     ) -> None:
         self.batch_size = 1
-        self.samples = len(sets["train"].digits)
         self._task = task
         self._seed = seed
-        train = Transformed(sets["train"], sets["train"], RANGES)
-        valid = Transformed(sets["valid"], sets["train"], RANGES)
+        train = Transformed(sets["train"], sets["train"])
+        valid = Transformed(sets["valid"], sets["train"])
         self._stream = Stream(functools.partial(task.draw, train), seed)
         # The same for all seeds, so it is drawn by a seed of its own.
         self.held_out = task.draw(valid, np.random.default_rng(0), held_out)
@@ -430,19 +400,9 @@ class StreamProblem:
         with torch.no_grad():
             return float(self._task.loss(model, self.held_out))
 
-    def describe(self) -> str:
-        """Return one phrase that describes the problem, for captions."""
-        about = next(text for text, task in TASKS.items() if task is self._task)
-        return f"{about}, seed {self._seed}"
-
 
 @functools.lru_cache(maxsize=9)
-def problem(about: str, seed: int) -> StreamProblem:
-    """Return a problem with a seed; the caller sets its `batch_size`.
-
-    Args:
-        about: DIGITS, LABELS or STRINGS.
-        seed: the seed of the model's start and of the samples.
-    """
+def problem(name: str, seed: int) -> StreamProblem:
+    """Return a problem with a seed; the caller sets its `batch_size`."""
     torch.set_num_threads(1)
-    return StreamProblem(TASKS[about], load(), seed)
+    return StreamProblem(TASKS[name], load(), seed)

@@ -11,19 +11,14 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+import json_lines
 from report import machine
 
+from convergence.training import Training
+
 Result = dict[str, Any]
-
-
-class Cell(Protocol):
-    """A frozen dataclass with all that a result depends on."""
-
-    def key(self) -> dict[str, Any]:
-        """Return what tells the cell from all others, for JSON."""
-        ...
 
 
 class Sweep:
@@ -43,30 +38,28 @@ class Sweep:
     def __init__(
         self,
         path: Path,
-        compute: Callable[[list[Any]], list[Result]],
+        compute: Callable[[list[Training]], list[Result]],
         workers: int,
-        groups: Callable[[list[Any]], list[list[Any]]],
+        groups: Callable[[list[Training]], list[list[Training]]],
     ) -> None:
         self._path = path
         self._compute = compute
         self._workers = workers
         self._groups = groups
-        self._lines = _read(path)
+        lines = map(json.loads, json_lines.read(path))
+        self._lines = {json.dumps(x["cell"], sort_keys=True): x for x in lines}
 
-    def __getitem__(self, cell: Cell) -> Result:
-        result: Result = self._lines[_key(cell)]["result"]
-        return result
-
-    def get(self, cell: Cell) -> Result | None:
+    def get(self, cell: Training) -> Result | None:
         """Return the result of a cell, or None if there is none yet."""
-        return self[cell] if _key(cell) in self._lines else None
+        line = self._lines.get(_key(cell))
+        return line["result"] if line else None
 
-    def where(self, cell: Cell) -> dict[str, Any]:
+    def where(self, cell: Training) -> dict[str, Any]:
         """Return the machine, commit and versions of a cell; empty if unknown."""
         found: dict[str, Any] = self._lines[_key(cell)].get("machine", {})
         return found
 
-    def run(self, cells: Iterable[Any], until: float = float("inf")) -> bool:
+    def run(self, cells: Iterable[Training], until: float = float("inf")) -> bool:
         """Compute the cells that have no result yet, and print a line for each.
 
         Args:
@@ -81,8 +74,6 @@ class Sweep:
         print(f"{len(left)} of {len(unique)} cells to compute", flush=True)
         if not left or time.monotonic() >= until:
             return not left
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        _remove_unfinished(self._path)
         os.environ["OMP_NUM_THREADS"] = "1"  # The workers inherit it.
         spawn = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(self._workers, mp_context=spawn) as pool:
@@ -92,11 +83,13 @@ class Sweep:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
-    def _run(self, left: list[Any], pool: ProcessPoolExecutor, until: float) -> bool:
+    def _run(
+        self, left: list[Training], pool: ProcessPoolExecutor, until: float
+    ) -> bool:
         """Compute cells, with no more groups of them under way than workers."""
         began, where = time.monotonic(), machine()
         waiting, number = self._groups(left)[::-1], 0
-        under_way: dict[Future[list[Result]], list[Any]] = {}
+        under_way: dict[Future[list[Result]], list[Training]] = {}
         while True:
             while waiting and len(under_way) < self._workers:
                 if time.monotonic() >= until:
@@ -116,40 +109,12 @@ class Sweep:
                         flush=True,
                     )
 
-    def _keep(self, cell: Cell, result: Result, where: dict[str, Any]) -> None:
+    def _keep(self, cell: Training, result: Result, where: dict[str, Any]) -> None:
         line = {"cell": cell.key(), "result": result, "machine": where}
         self._lines[_key(cell)] = line
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        json_lines.append(self._path, line)
 
 
 @functools.cache  # A page asks for the same cells thousands of times.
-def _key(cell: Cell) -> str:
+def _key(cell: Training) -> str:
     return json.dumps(cell.key(), sort_keys=True)
-
-
-def _read(path: Path) -> dict[str, dict[str, Any]]:
-    """Return the lines by the keys of their cells.
-
-    A last line that has no end is left out, because an earlier run was stopped while it
-    wrote the line.
-
-    Args:
-        path: the path of the file, which may be missing.
-    """
-    if not path.exists():
-        return {}
-    lines = [json.loads(line) for line in _whole(path.read_text("utf-8")).splitlines()]
-    return {json.dumps(x["cell"], sort_keys=True): x for x in lines}
-
-
-def _whole(text: str) -> str:
-    return text[: text.rfind("\n") + 1]
-
-
-def _remove_unfinished(path: Path) -> None:
-    """Remove a last line without an end, so that the next one does not join it."""
-    if path.exists():
-        text = path.read_text("utf-8")
-        if _whole(text) != text:
-            path.write_text(_whole(text), encoding="utf-8")

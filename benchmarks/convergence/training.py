@@ -1,26 +1,23 @@
 """The module runs one training of virtual learners, which is a cell of a sweep."""
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import torch
+from arithmetic import versions
 from torch import nn
 from torch.optim import SGD, Adam, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from convergence import stream_problems
-from convergence.arithmetic import versions
+from convergence.stream_problems import StreamProblem
 from espnet_distopt.optimizers.lamb import Lamb
 from espnet_distopt.simulation import Compute, Simulation, VirtualLearner
-from espnet_distopt.simulation.study.problem import Problem
 from espnet_distopt.simulation.virtual_learner import Gradient
 
 CLIP = 5.0
 WARM_UP = 0.1
-DIGITS, DEEP_DIGITS, LABELS, STRINGS = STREAMS = tuple(stream_problems.TASKS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +38,7 @@ class Training:
         seed: the seed of the problem, the simulation and the durations of steps.
         optim: `sgd`, which has momentum `beta1`; `adam`; or `lamb`.
         options: (name, value) of the algorithm's options.
-        problem: one of STREAMS. The text contains all else that
-            the result depends on, so that a change of the problem makes another cell.
+        problem: the name of one of `stream_problems.TASKS`.
         beta1: the momentum of SGD, and the first of the betas of Adam and LAMB.
         clip: the norm to which a learner's gradient is clipped before its optimizer's
             step.
@@ -80,18 +76,6 @@ class Training:
         return key | ({"arithmetic": arithmetic} if arithmetic else {})
 
 
-def train(cell: Training) -> dict[str, float | None]:
-    """Run a training, and return its figures, as `simulate` does.
-
-    Returns:
-        The figures of `simulate`, and `seconds`: the seconds of the processor.
-    """
-    began = time.process_time()
-    cell = as_one_learner(cell)
-    figures = simulate(cell, stream_problems.problem(cell.problem, cell.seed))
-    return {**figures, "seconds": round(time.process_time() - began, 1)}
-
-
 def as_one_learner(cell: Training) -> Training:
     """Return the training of one learner that equals an all-reduce, to rounding.
 
@@ -103,7 +87,7 @@ def as_one_learner(cell: Training) -> Training:
     return replace(cell, learners=1, batch=cell.learners * cell.batch)
 
 
-def simulate(cell: Training, problem: Problem) -> dict[str, float | None]:
+def simulate(cell: Training, problem: StreamProblem) -> dict[str, float | None]:
     """Run a training with every learner that it names, and return its figures.
 
     Args:

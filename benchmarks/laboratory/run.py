@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from convergence import stream_problems, training
+from convergence import stream_problems
 from convergence.stream_problems import FRAMES, HIDDEN, MELS, WIDE
-from convergence.training import DEEP_DIGITS, DIGITS, Training, factor
+from convergence.training import Training, as_one_learner, factor, simulate
 from torch import Tensor
 
 from espnet_distopt.algorithms import ALGORITHMS
@@ -37,8 +37,8 @@ def recorded(cell: Training) -> Sequence[Event]:
 
 
 MODELS = {
-    DIGITS: Perceptron(FRAMES * MELS, HIDDEN, 10),
-    DEEP_DIGITS: Perceptron(FRAMES * MELS, WIDE, WIDE, 10),
+    "digits": Perceptron(FRAMES * MELS, HIDDEN, 10),
+    "deep digits": Perceptron(FRAMES * MELS, WIDE, WIDE, 10),
 }
 """Problem -> its model, batched."""
 
@@ -77,24 +77,19 @@ def together(cells: list[Training]) -> list[list[Training]]:
 
 
 def compute(cells: list[Training]) -> list[dict[str, float | None]]:
-    """Run a group of trainings: in the laboratory, or one in the simulation."""
-    cell = cells[0]
-    if not computes(cell):
-        return [training.train(cell) for cell in cells]
-    stream = functools.partial(stream_problems.problem, cell.problem)
-    return train(cells, Streamed(MODELS[cell.problem], stream))
+    """Run trainings that `together` has put together, and return their figures.
 
-
-def train(cells: Sequence[Training], problem: Problem) -> list[dict[str, float | None]]:
-    """Run trainings side by side; return the figures of each, as `simulate` does.
-
-    Args:
-        cells: the trainings; they differ in their rates and seeds only.
-        problem: the problem that they name.
+    They are those of `convergence.training.simulate`, and `seconds`: those of the
+    processor.
     """
-    began = time.process_time()
-    consensus, learners = train_models(cells, problem)
-    figures = _figures(learners, consensus)
+    began, cell = time.process_time(), cells[0]
+    stream = functools.partial(stream_problems.problem, cell.problem)
+    if computes(cell):
+        problem = Streamed(MODELS[cell.problem], stream)
+        consensus, learners = train_models(cells, problem)
+        figures = _figures(learners, consensus)
+    else:
+        figures = [simulate(as_one_learner(c), stream(c.seed)) for c in cells]
     seconds = round((time.process_time() - began) / len(cells), 2)
     return [each | {"seconds": seconds} for each in figures]
 
@@ -105,8 +100,8 @@ def train_models(
     """Run trainings side by side; return their consensus models (T, P) and replicas.
 
     Args:
-        cells: as for `train`.
-        problem: likewise.
+        cells: the trainings; they differ in their rates and seeds only.
+        problem: the problem that they name.
         schedule: function that returns the events of a training by gossip.
     """
     cell = cells[0]

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import json_lines
+
 from espnet_distopt.errors import InputError
 from recipes.cell import Cell
 
@@ -52,13 +54,9 @@ class Records:
         """
         version = self._version(cell)
         record = {"cell": cell.data(), "version": version, "result": result, **about}
-        line = json.dumps(record)
-        self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._folder / f"{cell.recipe}.jsonl"
-        _drop_unfinished(path)
-        with path.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
-        self._records[self._key(cell)] = json.loads(line)
+        json_lines.append(self._folder / f"{cell.recipe}.jsonl", record)
+        # JSON turns tuples into lists.
+        self._records[self._key(cell)] = json.loads(json.dumps(record))
 
     def _key(self, cell: Cell) -> str:
         return _key(cell.data(), self._version(cell))
@@ -69,10 +67,8 @@ def _key(cell: dict[str, Any], version: dict[str, str]) -> str:
 
 
 def _read(path: Path) -> list[Record]:
-    """Return the lines of a file but for a last one that was not written to its end."""
-    whole = path.read_text(encoding="utf-8").rpartition("\n")[0]
     records = []
-    for number, line in enumerate(whole.splitlines(), 1):
+    for number, line in enumerate(json_lines.read(path), 1):
         try:
             record = json.loads(line)
             Cell.parse(record["cell"])
@@ -82,13 +78,3 @@ def _read(path: Path) -> list[Record]:
                 f"{path}:{number}: not the result of a cell ({error!r}): remove it"
             ) from None
     return records
-
-
-def _drop_unfinished(path: Path) -> None:
-    """Remove a last line that a killed run has left without its end."""
-    if path.exists():
-        content = path.read_bytes()
-        kept = content.rfind(b"\n") + 1
-        if kept < len(content):
-            with path.open("r+b") as file:
-                file.truncate(kept)

@@ -8,7 +8,7 @@ import hashlib
 import json
 from typing import Any
 
-from convergence.arithmetic import versions
+from arithmetic import versions
 
 from espnet_distopt.files.yaml import read_yaml
 from recipes.cell import Cell
@@ -18,7 +18,7 @@ from recipes.recipe import RECIPES, Recipe
 def version(cell: Cell) -> dict[str, Any]:
     """Return the digest of the `settings`, and the numbers of the arithmetic.
 
-    The numbers are those of `convergence.arithmetic`, which are above 1 where what the
+    The numbers are those of `arithmetic`, which are above 1 where what the
     method computes has changed since the first results.
     """
     numbers = versions(cell.algorithm, cell.options)

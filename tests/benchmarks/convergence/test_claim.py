@@ -19,11 +19,11 @@ from convergence.claim import (
 )
 from convergence.claims_page import verdict, write
 from convergence.paired import Question
-from convergence.training import DIGITS, Training
+from convergence.training import Training
 
 ALONE = Training(
     algorithm="allreduce", learners=4, batch=2, samples=80, lr=0.1, seed=0,
-    problem=DIGITS,
+    problem="digits",
 )  # fmt: skip
 GOSSIP = replace(ALONE, algorithm="adpsgd")
 
@@ -44,7 +44,6 @@ def claim(*comparisons: Comparison) -> Claim:
     return Claim(
         text="Gossip is as good.",
         source="nobody",
-        setting="All is small.",
         comparisons=comparisons,
         seeds=(0, 1, 2),
     )
@@ -172,8 +171,6 @@ def test_comparisons_may_follow_from_earlier_answers() -> None:
 
     assert not growing.is_complete(first_two)
     assert verdict(growing, first_two) == "not yet measured: 9 of 12 cells"
-    quick = growing.quick().asked(by_batch)
-    assert [each.arm.cell.steps for each in quick] == [8, 4, 2]
 
 
 def test_a_claim_whose_case_was_not_found_is_undecided() -> None:
@@ -214,13 +211,6 @@ def test_the_page_has_the_figures_of_every_claim() -> None:
 def test_the_page_says_how_many_seeds_would_decide() -> None:
     page = "".join(write({"a": AT_MOST}, known(1.019), {"a": {}}).values())
     assert re.search(r"undecided; about \d+ seeds would decide", page)
-
-
-def test_a_quick_claim_asks_the_same_of_few_steps() -> None:
-    tuned = claim(compared(GOSSIP, Question(2.0), rates=(0.1, 0.2, 0.4)))
-    cells = tuned.quick().cells(lambda _: None)
-    assert {c.steps for c in cells} == {8}
-    assert {c.lr for c in cells if c.algorithm == "adpsgd"} == {0.2}
 
 
 def valley(best: float) -> Callable[[float], float]:

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from convergence import stream_problems
 from convergence.stream_problems import (
     BLOCK,
     FRAMES,
     KEPT,
     MELS,
-    Ranges,
     Samples,
     Stream,
     Transformed,
@@ -17,7 +17,16 @@ from torch import Tensor
 
 from tests.benchmarks.convergence.speech import sets
 
-STILL = Ranges(gain=0.0, speed=0.0, shift=0.0, noise=0.0)
+RANGES = {
+    name: getattr(stream_problems, name) for name in ("GAIN", "SPEED", "SHIFT", "NOISE")
+}
+
+
+@pytest.fixture(autouse=True)
+def _still(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let samples not be transformed, unless a test says otherwise."""
+    for name in RANGES:
+        monkeypatch.setattr(stream_problems, name, 0.0)
 
 
 def numbers(rng: np.random.Generator, count: int) -> Samples:
@@ -50,16 +59,16 @@ def test_a_block_that_was_forgotten_is_drawn_again() -> None:
     assert torch.equal(read(stream, 0, 9), first)
 
 
-def transformed(ranges: Ranges) -> Transformed:
-    return Transformed(sets()["valid"], sets()["train"], ranges)
+def transformed() -> Transformed:
+    return Transformed(sets()["valid"], sets()["train"])
 
 
-def draw(ranges: Ranges, count: int = 50) -> Samples:
-    return transformed(ranges).digits(np.random.default_rng(1), count)
+def draw(count: int = 50) -> Samples:
+    return transformed().digits(np.random.default_rng(1), count)
 
 
 def test_without_transformations_a_digit_is_a_normalized_recording() -> None:
-    x, digits = draw(STILL)
+    x, digits = draw()
     frames = sets()["train"].log_mels.flatten(0, 1)
     known = (sets()["valid"].log_mels - frames.mean(0)) / frames.std(0)
     for features, digit in zip(x, digits, strict=True):
@@ -67,10 +76,11 @@ def test_without_transformations_a_digit_is_a_normalized_recording() -> None:
         assert sets()["valid"].digits[same].tolist() == [int(digit)]
 
 
-def test_a_gain_adds_the_same_to_all_log_mels() -> None:
-    moved, _ = draw(Ranges(gain=10.0, speed=0.0, shift=0.0, noise=0.0))
+def test_a_gain_adds_the_same_to_all_log_mels(monkeypatch: pytest.MonkeyPatch) -> None:
+    known, _ = draw()
+    monkeypatch.setattr(stream_problems, "GAIN", 10.0)
+    moved, _ = draw()
     scale = sets()["train"].log_mels.flatten(0, 1).std(0)
-    known, _ = draw(STILL)
     # A digit's place in the sequence of random numbers is the same in both.
     added = (moved - known) * scale
     assert torch.allclose(added, added[:, :1, :1].expand_as(added), atol=1e-4)
@@ -79,17 +89,19 @@ def test_a_gain_adds_the_same_to_all_log_mels() -> None:
     assert levels.min() < 0 < levels.max()
 
 
-@pytest.mark.parametrize("name", ["speed", "shift", "noise"])
-def test_every_transformation_changes_samples(name: str) -> None:
-    still = {"gain": 0.0, "speed": 0.0, "shift": 0.0, "noise": 0.0}
-    x, digits = draw(Ranges(**{**still, name: 0.5}))
-    known, same = draw(STILL)
+@pytest.mark.parametrize("name", ["SPEED", "SHIFT", "NOISE"])
+def test_every_transformation_changes_samples(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, same = draw()
+    monkeypatch.setattr(stream_problems, name, 0.5)
+    x, digits = draw()
     assert torch.equal(digits, same)
     assert (x - known).abs().mean() > 0.05
 
 
 def test_a_shift_by_a_frame_is_a_shift_by_a_frame() -> None:
-    frames = transformed(STILL)
+    frames = transformed()
     rows = torch.arange(3)[:, None].expand(3, FRAMES)
     rng = np.random.default_rng(0)
     at = torch.arange(FRAMES).float().expand(3, FRAMES)
@@ -102,8 +114,12 @@ def test_a_shift_by_a_frame_is_a_shift_by_a_frame() -> None:
     assert torch.allclose(half[:, :-1], (known[:, :-1] + known[:, 1:]) / 2, atol=1e-6)
 
 
-def test_the_labels_of_a_string_are_its_digits_in_order() -> None:
-    x, labels, strings = transformed(Ranges()).strings(
+def test_the_labels_of_a_string_are_its_digits_in_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in RANGES.items():
+        monkeypatch.setattr(stream_problems, name, value)
+    x, labels, strings = transformed().strings(
         np.random.default_rng(2), 200, length=3, frames=30
     )
     assert x.shape == (200, 30, MELS)
@@ -115,7 +131,7 @@ def test_the_labels_of_a_string_are_its_digits_in_order() -> None:
 
 def test_without_transformations_a_string_is_its_recordings_one_after_another() -> None:
     frames = 3 * FRAMES
-    x, labels, strings = transformed(STILL).strings(
+    x, labels, strings = transformed().strings(
         np.random.default_rng(2), 20, length=3, frames=frames
     )
     at_once = sets()["valid"].log_mels

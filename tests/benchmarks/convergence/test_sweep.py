@@ -70,7 +70,7 @@ def test_each_cell_is_computed_once_and_kept(tmp_path: Path) -> None:
     second = Sweep(path, compute, 2, one_by_one)
     assert second.run(cells(2, 3))
     assert asked == [1, 2, 3]
-    assert second[Square(2)] == {"y": 4}
+    assert second.get(Square(2)) == {"y": 4}
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line["cell"] for line in lines] == [{"x": 1}, {"x": 2}, {"x": 3}]
     assert lines[0]["machine"] == report.machine() == second.where(Square(1))

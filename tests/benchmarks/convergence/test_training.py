@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
+import arithmetic
 import pytest
 import torch
-from convergence import arithmetic
 from convergence.stream_problems import TASKS, StreamProblem
-from convergence.training import DIGITS, STREAMS, Training, as_one_learner, simulate
+from convergence.training import Training, as_one_learner, simulate
 
 from tests.benchmarks.convergence.speech import sets
 
@@ -18,7 +18,7 @@ CELL = Training(
     lr=0.003,
     seed=3,
     optim="adam",
-    problem=DIGITS,
+    problem="digits",
     clip=0.5,
 )
 
@@ -28,7 +28,7 @@ def figures(cell: Training) -> dict[str, float | None]:
     return simulate(cell, problem)
 
 
-@pytest.mark.parametrize("problem", STREAMS)
+@pytest.mark.parametrize("problem", TASKS)
 @pytest.mark.parametrize(("optim", "lr"), [("adam", 0.003), ("sgd", 0.1)])
 def test_one_learner_with_all_samples_makes_the_steps_of_all_reduce(
     problem: str, optim: str, lr: float
@@ -104,7 +104,7 @@ def test_an_option_that_is_not_given_counts_with_its_default(
 
 def test_the_streams_of_learners_are_those_of_one() -> None:
     """Each learner's gradient is that of its share of the samples."""
-    task = TASKS[DIGITS]
+    task = TASKS["digits"]
     one, many = (StreamProblem(task, sets(), 1, held_out=10) for _ in range(2))
     one.batch_size, many.batch_size = 6, 2
     model, gradient = one.replica(0, 1)

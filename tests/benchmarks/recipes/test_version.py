@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+import arithmetic
 import pytest
-from convergence import arithmetic
 from recipes.cell import Cell
 from recipes.plan import plan
 from recipes.recipe import RECIPES
