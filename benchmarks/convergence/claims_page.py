@@ -183,7 +183,7 @@ def _shared(cells: list[Training]) -> str:
 
 
 def _sentence(comparisons: list[Comparison], answers: list[Answer]) -> str:
-    """Return what the answers say together, and how many seeds open ones would need."""
+    """Return what the answers say together."""
     counted = [a for a in answers if a.comparison.counts]
     asked = sum(c.counts for c in comparisons)
     if not asked:
@@ -207,10 +207,10 @@ def _table(claim: Claim, answers: list[Answer]) -> list[str]:
 
 def _row(answer: Answer) -> str:
     comparison, cell = answer.comparison, answer.comparison.arm.cell
-    verdict, found = str(answer.verdict), answer.difference
-    if found and verdict == "undecided":
+    said, found = str(answer.verdict), answer.difference
+    if found and said == "undecided":
         enough = comparison.question.seeds_to_decide(found)
-        verdict += f"; about {enough} seeds would decide" if enough else ""
+        said += f"; about {enough} seeds would decide" if enough else ""
     cells = [
         comparison.name,
         ", ".join(f"{name} {value}" for name, value in cell.options),
@@ -223,7 +223,7 @@ def _row(answer: Answer) -> str:
         _mean(answer.reference),
         str(found or "-"),
         str(comparison.question) if comparison.counts else "(for contrast)",
-        verdict,
+        said,
     ]
     return f"| {' | '.join(cells)} |"
 
