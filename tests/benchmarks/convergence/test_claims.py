@@ -1,6 +1,7 @@
 """Every claim can be computed, and the page shows what its cells say."""
 
 import math
+import re
 from pathlib import Path
 
 import claims as command
@@ -45,6 +46,22 @@ def test_the_pages_are_what_the_results_say() -> None:
     results = Sweep(RESULTS, run.compute, 1, run.together)
     for name, text in command.pages(CLAIMS, results).items():
         assert (report.ROOT / "docs" / name).read_text() == text
+
+
+def test_figures_of_claims_in_other_pages_are_those_of_the_claims() -> None:
+    docs = report.ROOT / "docs"
+    details = (docs / "claims_in_detail.md").read_text()
+    sections = dict(part.split("\n", 1) for part in details.split("\n## ")[1:])
+    shown = re.compile(r"\[([^\]]*\d[^\]]*)\]\([^)]*claims_in_detail\.md#(\w+)\)")
+    found = 0
+    for page in sorted(docs.rglob("*.md")):
+        if page.name == "claims.md":
+            continue
+        for figure, name in shown.findall(page.read_text()):
+            if "%" in figure:
+                found += 1
+                assert figure.replace("\n", " ") in sections[name], (page, name)
+    assert found > 20
 
 
 def test_every_result_is_of_a_commit() -> None:
