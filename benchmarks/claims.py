@@ -14,7 +14,7 @@ import argparse
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 
 from convergence.claim import Claim
@@ -63,7 +63,7 @@ def parser(names: list[str]) -> argparse.ArgumentParser:
 
 
 def compute(
-    claims: Iterable[Claim], sweep: Sweep, fsdd: Path | None, until: float
+    claims: Sequence[Claim], sweep: Sweep, fsdd: Path | None, until: float
 ) -> None:
     """Compute the cells of claims that have no result yet.
 
@@ -73,7 +73,6 @@ def compute(
         fsdd: the folder of a copy of the Free Spoken Digit Dataset.
         until: the time by `time.monotonic` after which no cell is begun.
     """
-    claims = list(claims)
     while time.monotonic() < until:
         cells = [cell for claim in claims for cell in claim.cells(sweep.get)]
         if all(sweep.get(cell) for cell in cells):

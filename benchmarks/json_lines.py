@@ -5,6 +5,7 @@ out, and the next line takes its place.
 """
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ def append(path: Path, record: dict[str, Any]) -> None:
     """Add a line to a file, which is made with its folder if it is missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab+") as file:
-        file.seek(0)
-        file.truncate(file.read().rfind(b"\n") + 1)
+        if file.tell() > 0:
+            file.seek(-1, os.SEEK_END)
+            if file.read() != b"\n":
+                file.seek(0)
+                file.truncate(file.read().rfind(b"\n") + 1)
         file.write(json.dumps(record).encode() + b"\n")

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from statistics import mean
 
 from convergence.claim import Answer, Claim, Comparison, Results
-from convergence.stream_problems import TASKS
-from convergence.training import Training
+from convergence.stream_problems import GAIN, HELD_OUT, MELS, NOISE, SPEED, TASKS
+from convergence.training import NO_CLIP, Training
 
 PAGE, DETAILS = "claims.md", "claims_in_detail.md"
 """The file names of the pages."""
@@ -23,19 +23,18 @@ problems of real speech. [How they are examined](#how-claims-are-examined) stand
 the table. A name leads to [all figures](claims_in_detail.md) of its claim.
 """
 
-DETAIL = """# All figures of the claims
+DETAIL = f"""# All figures of the claims
 
 Each claim of [the table](claims.md) with all its comparisons, what their trainings
 share, where they were computed, and the command that computes them.
 
 The learning rate is constant after a linear warm-up over a tenth of the steps. Options
 of a method that are not named have their defaults. The problems are streams of samples,
-which are drawn anew from 2,400 recordings of single digits by six speakers (FSDD): 40
-log-mels, with a gain of up to 10 dB, a logarithm of speed of up to 0.25, and noise of
-0.7 standard deviations. 6,000 samples that are drawn once from 600 other recordings are
-held out.
+which are drawn anew from 2,400 recordings of single digits by six speakers (FSDD):
+{MELS} log-mels, with a gain of up to {GAIN:g} dB, a logarithm of speed of up to
+{SPEED:g}, and noise of {NOISE:g} standard deviations. {HELD_OUT:,} samples that are
+drawn once from 600 other recordings are held out.
 
-{problems}
 """
 
 HOW = """## How claims are examined
@@ -99,7 +98,7 @@ def write(
         )
     lines += ["", HOW.rstrip()]
     problems = [f"- **{name}**: {task.about}." for name, task in TASKS.items()]
-    details = [DETAIL.format(problems="\n".join(problems)).rstrip()]
+    details = [DETAIL + "\n".join(problems)]
     for name, claim in sorted(claims.items()):
         details += ["", *_section(name, claim, results, where[name])]
     return {
@@ -173,7 +172,7 @@ def _shared(cells: list[Training]) -> str:
             f"a learner's step has {cell.batch} samples",
             f"a training has {cell.samples:,} samples",
             f"gradients are clipped to norm {cell.clip:g} before each optimizer's step"
-            if cell.clip < 1e6
+            if cell.clip < NO_CLIP
             else "gradients are not clipped",
         ]
         for cell in cells

@@ -21,7 +21,7 @@ from typing import Any, Literal
 from convergence.claim import Arm, Claim, Comparison
 from convergence.ladder import Ladder
 from convergence.paired import Question
-from convergence.training import Training
+from convergence.training import NO_CLIP, Training
 from espnet_distopt.algorithms.block.compression import CHUNK, bytes_of_chunk
 
 CLAIMS: dict[str, Claim] = {}
@@ -539,7 +539,7 @@ for name, trained, rates, multiples, changes in (
 LINEAR = Ladder(
     smallest=replace(
         SGD, learners=16, batch=16, samples=147_456, lr=0.1, problem="deep digits",
-        clip=1e9,
+        clip=NO_CLIP,
     ),
     multiples=(4, 6, 8, 9, 12, 16),
     methods={

@@ -17,6 +17,8 @@ from espnet_distopt.simulation import Compute, Simulation, VirtualLearner
 from espnet_distopt.simulation.virtual_learner import Gradient
 
 CLIP = 5.0
+NO_CLIP = 1e9
+"""A norm to which no gradient is clipped."""
 WARM_UP = 0.1
 
 

@@ -14,11 +14,18 @@ from typing import Any
 import numba
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 Matrix = NDArray[Any]
 Column = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+
+
+def arrays(*tensors: Tensor) -> list[NDArray[Any]]:
+    """Return tensors as arrays, which have the same memory."""
+    return [each.numpy() for each in tensors]
+
 
 compiled = numba.njit(cache=True, error_model="numpy")
 

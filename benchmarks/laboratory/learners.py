@@ -11,12 +11,13 @@ through a few rows at a time, whose gradients stay in the processor's cache.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from laboratory import kernels
+from laboratory.kernels import arrays
 
 Samples = tuple[Tensor, ...]
 
@@ -110,7 +111,7 @@ class Sgd:
     def update(self, rows: Tensor, x: Tensor, gradient: Tensor) -> None:
         """Make an update; see `Optimizer`."""
         [moment], [momentum] = self.moments.values(), self.decays.values()
-        kernels.sgd(rows.numpy(), gradient.numpy(), moment.numpy(), momentum)
+        kernels.sgd(*arrays(rows, gradient, moment), momentum)
 
     def forget(self) -> None:
         """Forget nothing: there are only moments."""
@@ -176,7 +177,7 @@ class Adam:
         scales = [unbias * (1 - b2**after).rsqrt(), unbias * self.EPS]
         read = [rows, gradient, *self.moments.values()]
         if not self._follows_noise:
-            kernels.adam(*_arrays(read), betas, *_arrays(scales))
+            kernels.adam(*arrays(*read), betas, *arrays(*scales))
             return
         self.sampled[rows] = gradient[:, self.places].double()
         known = (before > 0).double()
@@ -189,7 +190,7 @@ class Adam:
         shares = self.shares[rows][:, self.columns] * removed[:, None]
         scales += [biased, fresh, 1 - others, self.ends, shares]
         read.append(self.noise)
-        kernels.adam_of_all_batches(*_arrays(read), betas, *_arrays(scales))
+        kernels.adam_of_all_batches(*arrays(*read), betas, *arrays(*scales))
 
     def forget(self) -> None:
         """Forget the counts and the noise, because moments begin anew."""
@@ -346,7 +347,7 @@ class Learners:
                 g *= (self.clip / (norms + 1e-6)).clamp(max=1.0)
             self.optimizer.update(part, x, g)
             if apply is None:
-                kernels.add(*_arrays([part, self.x, g, scale[some]]))
+                kernels.add(*arrays(part, self.x, g, scale[some]))
             else:
                 apply(part, g, scale[some])
         self.made[numbers] = made + 1
@@ -383,8 +384,3 @@ class Learners:
         if len(read) == 1:
             return tuple(read[0])
         return tuple(torch.cat(same) for same in zip(*read, strict=True))
-
-
-def _arrays(tensors: Sequence[Tensor]) -> list[Any]:
-    """Return tensors as arrays of NumPy, which have the same memory."""
-    return [each.numpy() for each in tensors]

@@ -31,6 +31,7 @@ from espnet_distopt.algorithms.block.compression import (
 from espnet_distopt.algorithms.block.options import BlockConfig
 from espnet_distopt.core.mixing import Topology, mixing_matrix, randomized_ring
 from laboratory import kernels
+from laboratory.kernels import arrays
 from laboratory.learners import Adam, Learners
 from laboratory.noise import NoiseShares
 from laboratory.schedules import Wave
@@ -85,7 +86,7 @@ class Mixing:
             case "ring" | "randomized_ring" as topology:
                 random = topology == "randomized_ring"
                 order = randomized_ring(seed, k, size) if random else range(size)
-                for each, mixed in zip(x.numpy(), out.numpy(), strict=True):
+                for each, mixed in zip(*arrays(x, out), strict=True):
                     kernels.ring_means(np.array(order), each, mixed)
             case "complete":
                 out.copy_(x.mean(1, keepdim=True))
@@ -102,7 +103,7 @@ def dpsgd(learners: Learners, mixing: Mixing) -> Tensor:
     each = torch.eye(learners.size, dtype=torch.float64)[None]
 
     def apply(rows: Tensor, update: Tensor, scale: Tensor) -> None:
-        kernels.add(rows.numpy(), mixed.numpy(), update.numpy(), scale.numpy())
+        kernels.add(*arrays(rows, mixed, update, scale))
 
     for k in range(learners.steps):
         mixing(learners.by_training(learners.x), k, learners.by_training(mixed))
@@ -132,10 +133,10 @@ def adpsgd(learners: Learners, waves: Iterable[Wave]) -> Tensor:
     is_behind, keeps = torch.zeros(2, len(x), dtype=torch.bool)
     lasting: dict[int, tuple[Tensor, Tensor]] = {}
     noise = NoiseShares(learners, pairs=True)
-    shown = [each.numpy() for each in (x, copy, behind, is_behind, keeps)]
 
     def apply(rows: Tensor, update: Tensor, scale: Tensor) -> None:
-        kernels.renew(rows.numpy(), *shown, update.numpy(), scale.numpy())
+        state = x, copy, behind, is_behind, keeps
+        kernels.renew(*arrays(rows, *state, update, scale))
 
     for wave in waves:
         keeps.zero_()
@@ -147,7 +148,7 @@ def adpsgd(learners: Learners, waves: Iterable[Wave]) -> Tensor:
         for exchanges in wave.exchanges:
             if exchanges.pairs:
                 pairs = torch.tensor(exchanges.pairs)
-                kernels.average(pairs.numpy(), copy.numpy())
+                kernels.average(*arrays(pairs, copy))
                 a, p = pairs.T
                 both = noise.deviations(a, p).repeat(2, 1)
                 noise.compare(torch.cat([a, p]), both, 0.5)
@@ -243,11 +244,14 @@ class Blocks:
     def _end_block(self, tau: int, rates: Tensor) -> None:
         rule, x = self._rule, self._learners.by_training(self._learners.x)
         self._noise.compare_together()
-        start = self._start()
+        start, mean = self._start(), x.mean(1)
         if rule.warmup is None:
-            agrees = ((x.mean(1) - start) * self.delta).sum(1) > 0
+            agrees = ((mean - start) * self.delta).sum(1) > 0
             self._agreeing = torch.where(agrees, self._agreeing + tau, 0.0)
-        mean = self._sent(x, start) if self._kept else self._mean(x, start)
+        if self._kept:
+            mean = self._largest(x, start)
+        elif self._rounds:
+            mean = _rounded(x, start)
         change = mean - start
         eta, zeta = self._strength()
         self._taken += tau
@@ -266,14 +270,7 @@ class Blocks:
         self._end_moments(tau, torch.where(plain, 0.0, k.clamp(min=0)))
         self._correct()
 
-    def _mean(self, x: Tensor, start: Tensor) -> Tensor:
-        """Return the mean (T, P) of x (T, N, P), or the start and the mean change."""
-        if not self._rounds:
-            return x.mean(1)
-        changes = (x - start[:, None]).to(torch.bfloat16)
-        return start + changes.sum(1).div_(x.shape[1]).to(start)
-
-    def _sent(self, x: Tensor, start: Tensor) -> Tensor:
+    def _largest(self, x: Tensor, start: Tensor) -> Tensor:
         """Return the start and the mean (T, P) of the largest changes, see `keep`."""
         learners, size = self._learners, start.shape[1]
         self._unsent[:, :size] += (x - start[:, None]).flatten(0, 1)
@@ -321,7 +318,10 @@ class Blocks:
         for name, moment in optimizer.moments.items():
             rows = learners.by_training(moment)
             decay = optimizer.decays[name]
-            new = self._mean(rows, self._moments[name] * decay**self._period)
+            if self._rounds:
+                new = _rounded(rows, self._moments[name] * decay**self._period)
+            else:
+                new = rows.mean(1)
             if policy == "reset":
                 new.zero_()
             elif policy == "extrapolate":
@@ -347,6 +347,12 @@ class Blocks:
         of_rows = counts.repeat_interleave(size)
         self._learners.optimizer.moments_averaged(of_rows, size)
         self._began = counts.double()
+
+
+def _rounded(x: Tensor, start: Tensor) -> Tensor:
+    """Return the start and the mean (T, P) of the changes of x (T, N, P), rounded."""
+    changes = (x - start[:, None]).to(torch.bfloat16)
+    return start + changes.sum(1).div_(x.shape[1]).to(start)
 
 
 def gain(decay: float, tau: Tensor, k: Tensor) -> Tensor:
