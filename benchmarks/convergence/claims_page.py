@@ -40,8 +40,8 @@ drawn once from 600 other recordings are held out.
 HOW = """## How claims are examined
 
 Virtual learners train with real gradients, in one process; see
-[simulation.md](simulation.md). A laboratory that trains all of them as one batch of
-matrices computes what it has, and the simulation, whose result is the same, the rest.
+[simulation.md](simulation.md). A laboratory that keeps all of them as rows of a
+matrix computes what it has, and the simulation, whose result is the same, the rest.
 The problems are small, so a claim that holds here may fail on a large corpus, and the
 other way round.
 

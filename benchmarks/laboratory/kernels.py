@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Matrix = NDArray[Any]
+Vector = NDArray[Any]
 Column = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -58,23 +59,51 @@ def sgd(rows: Numbers, g: Matrix, m: Matrix, momentum: float) -> None:
 
 
 @compiled
+def clip(g: Matrix, most: float) -> None:
+    """Shorten the rows of g to a norm."""
+    of = g.dtype.type
+    for k in range(len(g)):
+        own = g[k]
+        norm = np.linalg.norm(own)
+        if norm > most:
+            own *= of(most) / (norm + of(1e-6))
+
+
+@compiled
+def noise_share(b1: float, count: Any, when: Any, share: Any) -> Any:
+    """Return q, the share of a batch's noise in the first moment.
+
+    Args:
+        b1: the decay of the first moment.
+        count: the number of updates.
+        when: the number of updates at the last average of first moments.
+        share: q after it.
+    """
+    left = b1 ** (2 * (count - when))
+    return left * share + (1 - b1) / (1 + b1) * (1 - left)
+
+
+@compiled
 def adam(
     rows: Numbers,
     g: Matrix,
     m: Matrix,
     v: Matrix,
+    counts: Vector,
     betas: tuple[float, float],
-    root: Column,
-    eps: Column,
+    eps: float,
 ) -> None:
-    """Make an update of Adam; g_k becomes m / (root sqrt(v) + eps)."""
+    """Make an update of Adam, which g_k becomes; see `learners.Adam`."""
+    b1, b2 = betas
     of = m.dtype.type
-    b2, new1, new2 = of(betas[1]), of(1 - betas[0]), of(1 - betas[1])
+    new1, old2, new2 = of(1 - b1), of(b2), of(1 - b2)
     for k, r in enumerate(rows):
         own, first, second = g[k], m[r], v[r]
-        factor, least = of(root[k]), of(eps[k])
+        counts[r] += np.float32(1)
+        unbias = 1 - b1 ** counts[r]
+        factor, least = of(unbias / np.sqrt(1 - b2 ** counts[r])), of(unbias * eps)
         for i in range(len(own)):
-            second[i] = b2 * second[i] + new2 * own[i] * own[i]
+            second[i] = old2 * second[i] + new2 * own[i] * own[i]
             first[i] += new1 * (own[i] - first[i])
             own[i] = first[i] / (factor * np.sqrt(second[i]) + least)
 
@@ -85,47 +114,49 @@ def adam_of_all_batches(
     g: Matrix,
     m: Matrix,
     v: Matrix,
-    s: Matrix,
+    counts: Vector,
     betas: tuple[float, float],
-    root: Column,
-    eps: Column,
-    unbias: Column,
-    fresh: Column,
-    least: Column,
+    eps: float,
+    s: Matrix,
+    batches: Column,
+    averaged: Matrix,
+    shares: Matrix,
     ends: Numbers,
-    removed: Matrix,
+    columns: Numbers,
+    places: Numbers,
+    sampled: Matrix,
 ) -> None:
-    """Make an update of Adam with the second moment of N batches; see `learners.Adam`.
+    """Make an update of Adam with the second moment of N batches.
 
-    Args:
-        rows: the replicas (n,).
-        g: their gradients (n, P), which become m / (root sqrt(vN) + eps).
-        m: the first moments.
-        v: the second moments.
-        s: the noise.
-        betas: b1 and b2.
-        root: the factor of sqrt(vN).
-        eps: what is added to that.
-        unbias: 1 / (1 - b1^(t-1)).
-        fresh: the weight of a new deviation's square in s.
-        least: the share of v that vN has at least.
-        ends: where each parameter tensor ends in a model (parts,).
-        removed: the factor of s in v - vN, for each replica and tensor (n, parts).
+    The arguments are the attributes of `learners.Adam`; g_k becomes the update.
     """
+    b1, b2 = betas
     of = m.dtype.type
-    b2, new1, new2 = of(betas[1]), of(1 - betas[0]), of(1 - betas[1])
+    new1, old2, new2 = of(1 - b1), of(b2), of(1 - b2)
     for k, r in enumerate(rows):
-        factor, small, u = of(root[k]), of(eps[k]), of(unbias[k])
-        weight, share = of(fresh[k]), of(least[k])
+        for number, place in enumerate(places):
+            sampled[r, number] = g[k, place]
+        before = np.float64(counts[r])
+        counts[r] += np.float32(1)
+        # m / (1 - b1^t) / (sqrt(vN / (1 - b2^t)) + eps)
+        unbias = 1 - b1 ** counts[r]
+        factor, small = of(unbias / np.sqrt(1 - b2 ** counts[r])), of(unbias * eps)
+        known, one = before > 0, max(before, 1.0)
+        biased = 1 / (1 - b1**one)
+        q = noise_share(b1, one, averaged[0, r], averaged[1, r])
+        u, weight = of(biased), of(known * (1 - b2) / (1 + biased**2 * q))
+        others = known * (1 - 1 / batches[r])
+        removed = others * (1 - b2 ** (one + 1)) / (1 - b2**one)
+        share = of(1 - others)
         start = 0
-        for part, end in enumerate(ends):
+        for end, column in zip(ends, columns):  # noqa: B905
             own, first = g[k, start:end], m[r, start:end]
             second, noise = v[r, start:end], s[r, start:end]
-            c = of(removed[k, part])
+            c = of(removed * shares[r, column])
             for i in range(len(own)):
-                second[i] = b2 * second[i] + new2 * own[i] * own[i]
+                second[i] = old2 * second[i] + new2 * own[i] * own[i]
                 deviation = own[i] - u * first[i]
-                noise[i] = b2 * noise[i] + weight * deviation * deviation
+                noise[i] = old2 * noise[i] + weight * deviation * deviation
                 vn = max(second[i] - c * noise[i], share * second[i])
                 first[i] += new1 * (own[i] - first[i])
                 own[i] = first[i] / (factor * np.sqrt(vn) + small)

@@ -41,12 +41,15 @@ class Problem(Protocol):
         """Return samples of a training, from number `first` on."""
         ...
 
-    def gradients(self, x: Tensor, samples: Samples, out: Tensor) -> Tensor:
-        """Return the losses (n,) of n models, and write their gradients to `out`.
+    def gradients(
+        self, rows: Tensor, x: Tensor, samples: Samples, out: Tensor
+    ) -> Tensor:
+        """Return the losses (n,) of models, and write their gradients to `out`.
 
         Args:
-            x: the models (n, P).
-            samples: those of each model, (n, b, ...).
+            rows: which of the models (n,).
+            x: the models (R, P).
+            samples: those of each of them, (n, b, ...).
             out: a tensor (n, P).
         """
         ...
@@ -76,7 +79,7 @@ class Optimizer(Protocol):
 
         Args:
             rows: the replicas (n,).
-            x: their parameters (n, P).
+            x: all replicas (R, P).
             gradient: their gradients (n, P), which become the update for a rate of 1.
         """
         ...
@@ -168,29 +171,16 @@ class Adam:
 
     def update(self, rows: Tensor, x: Tensor, gradient: Tensor) -> None:
         """Make an update; see `Optimizer`."""
-        b1, b2 = betas = (*self.decays.values(),)
-        before = self.counts[rows].double()
-        self.counts[rows] += 1
-        after = self.counts[rows].double()
-        # m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps)
-        unbias = 1 - b1**after
-        scales = [unbias * (1 - b2**after).rsqrt(), unbias * self.EPS]
-        read = [rows, gradient, *self.moments.values()]
+        read = arrays(rows, gradient, *self.moments.values(), self.counts)
+        betas = (*self.decays.values(),)
         if not self._follows_noise:
-            kernels.adam(*arrays(*read), betas, *arrays(*scales))
+            kernels.adam(*read, betas, self.EPS)
             return
-        self.sampled[rows] = gradient[:, self.places].double()
-        known = (before > 0).double()
-        one = torch.where(before > 0, before, 1.0)
-        biased = 1 / (1 - b1**one)
-        when, share = self.averaged[:, rows]
-        fresh = known * (1 - b2) / (1 + biased**2 * noise_share(one, b1, when, share))
-        others = known * (1 - 1 / self.batches[rows])
-        removed = others * (1 - b2 ** (one + 1)) / (1 - b2**one)
-        shares = self.shares[rows][:, self.columns] * removed[:, None]
-        scales += [biased, fresh, 1 - others, self.ends, shares]
-        read.append(self.noise)
-        kernels.adam_of_all_batches(*arrays(*read), betas, *arrays(*scales))
+        more = arrays(
+            self.noise, self.batches, self.averaged, self.shares, self.ends,
+            self.columns, self.places, self.sampled,
+        )  # fmt: skip
+        kernels.adam_of_all_batches(*read, betas, self.EPS, *more)
 
     def forget(self) -> None:
         """Forget the counts and the noise, because moments begin anew."""
@@ -205,10 +195,11 @@ class Adam:
             workers: N.
         """
         b1, now = self.decays["exp_avg"], self.counts.double()
-        when, share = self.averaged
-        own = noise_share(now, b1, when, torch.zeros_like(share))
-        common = noise_share(now, b1, when, share) - own
-        self.averaged = torch.stack([counts.double(), common + own / workers])
+        read = arrays(now, *self.averaged)
+        of_all = kernels.noise_share(b1, *read)
+        own = kernels.noise_share(b1, *read[:2], 0.0)
+        left = torch.from_numpy(of_all + own * (1 / workers - 1))
+        self.averaged = torch.stack([counts.double(), left])
         self.counts = counts
 
 
@@ -233,7 +224,7 @@ class Lamb(Adam):
         """Make an update; see `Optimizer`."""
         super().update(rows, x, gradient)
         both = zip(
-            torch.split(x, self._sizes, 1),
+            torch.split(x[rows], self._sizes, 1),
             torch.split(gradient, self._sizes, 1),
             strict=True,
         )
@@ -241,19 +232,6 @@ class Lamb(Adam):
             length, of_r = (each.norm(dim=1, keepdim=True) for each in (tensor, r))
             known = (length > 0) & (of_r > 0)
             r *= torch.where(known, length / of_r, torch.ones_like(of_r))
-
-
-def noise_share(count: Tensor, b1: float, when: Tensor, share: Tensor) -> Tensor:
-    """Return q, the share of a batch's noise in the first moment.
-
-    Args:
-        count: the number of updates.
-        b1: the decay of the first moment.
-        when: the number of updates at the last average of first moments.
-        share: q after it.
-    """
-    left: Tensor = b1 ** (2 * (count - when))
-    return left * share + (1 - b1) / (1 + b1) * (1 - left)
 
 
 @dataclass
@@ -337,15 +315,12 @@ class Learners:
         for first in range(0, len(numbers), self._at_once):
             some = slice(first, first + self._at_once)
             part = numbers[some]
-            x = self._models(part)
-            g = self._memory[: len(x)]
-            found = self.problem.gradients(x, tuple(s[some] for s in samples), g)
-            losses = torch.cat([losses, found.double()])
+            g = self._memory[: len(part)]
+            its = tuple(s[some] for s in samples)
+            losses = torch.cat([losses, self.problem.gradients(part, self.x, its, g)])
             g = used(part, g)
-            norms = torch.linalg.vector_norm(g, dim=1, keepdim=True)
-            if bool((norms > self.clip).any()):
-                g *= (self.clip / (norms + 1e-6)).clamp(max=1.0)
-            self.optimizer.update(part, x, g)
+            kernels.clip(*arrays(g), self.clip)
+            self.optimizer.update(part, self.x, g)
             if apply is None:
                 kernels.add(*arrays(part, self.x, g, scale[some]))
             else:
@@ -353,13 +328,6 @@ class Learners:
         self.made[numbers] = made + 1
         self.losses[numbers] += losses
         self.last_losses[numbers] += losses * (made + 1 > 0.9 * self.steps)
-
-    def _models(self, rows: Tensor) -> Tensor:
-        """Return some replicas (n, P), as a view where they are side by side."""
-        first, last = int(rows[0]), int(rows[-1])
-        if last - first + 1 == len(rows):
-            return self.x[first : last + 1]
-        return self.x.index_select(0, rows)
 
     def _read(self, rows: Tensor, made: Tensor) -> Samples:
         """Return the samples (n, b, ...) of a step of some replicas.

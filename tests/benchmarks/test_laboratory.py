@@ -15,6 +15,7 @@ from convergence.stream_problems import Samples
 from convergence.training import Training, learner_of
 from laboratory import kernels, learners, methods, schedules
 from laboratory.learners import Adam
+from laboratory.noise import NoiseShares
 from laboratory.problems import Perceptron
 from laboratory.run import train_models
 from torch import Tensor, nn
@@ -66,12 +67,13 @@ class Small:
         x = _all_samples(seed)[first : first + count]
         return x, (3 * x[:, 0]).long().abs() % SIZES[-1]
 
-    def gradients(self, x: Tensor, samples: Samples, out: Tensor) -> Tensor:
-        return self._network.gradients(x, samples, out)
+    def gradients(
+        self, rows: Tensor, x: Tensor, samples: Samples, out: Tensor
+    ) -> Tensor:
+        return self._network.gradients(rows, x, samples, out)
 
     def held_out_loss(self, x: Tensor) -> Tensor:
-        samples = [each.expand(len(x), *each.shape) for each in self.samples(99, 0, 9)]
-        return self._network.loss(x, tuple(samples))
+        return self._network.loss(x, self.samples(99, 0, 9))
 
     def replica(self, seed: int, rank: int, size: int) -> Any:
         model = self.module(seed)
@@ -198,6 +200,35 @@ def test_the_laboratory_equals_the_simulation(each: Training) -> None:
     assert distance(each) < 1e-9
 
 
+@pytest.mark.parametrize("batch", [1, 4, 7, 8])
+@pytest.mark.parametrize("sizes", [(6, 3), (6, 5, 3), (7, 9, 8, 4)])
+def test_losses_and_gradients_are_those_of_torch(
+    sizes: tuple[int, ...], batch: int
+) -> None:
+    source = torch.Generator().manual_seed(batch)
+    network, rows = Perceptron(*sizes), torch.tensor([2, 0])
+    cuts = [torch.Size(shape).numel() for shape in network.shapes]
+    x = torch.randn(3, sum(cuts), generator=source, dtype=torch.float64)
+    shape = 2, batch, sizes[0]
+    inputs = torch.randn(shape, generator=source, dtype=torch.float64)
+    labels = torch.randint(sizes[-1], shape[:2], generator=source)
+    out = torch.full((2, sum(cuts)), float("nan"), dtype=torch.float64)
+    losses = network.gradients(rows, x, (inputs, labels), out)
+    for k, row in enumerate(rows):
+        model = x[row].clone().requires_grad_()
+        parts = model.split(cuts)
+        layer = inputs[k]
+        for n in range(0, len(parts), 2):
+            weight = parts[n].view(network.shapes[n])
+            layer = nn.functional.linear(layer, weight, parts[n + 1])
+            layer = layer.tanh() if n + 2 < len(parts) else layer
+        loss = nn.functional.cross_entropy(layer, labels[k])
+        torch.testing.assert_close(losses[k], loss.detach())
+        torch.testing.assert_close(out[k], *torch.autograd.grad(loss, model))
+        alone = network.loss(x[row][None], (inputs[k], labels[k]))
+        torch.testing.assert_close(alone, losses[k : k + 1])
+
+
 @pytest.mark.parametrize("topology", ["ring", "random"])
 def test_so_it_does_where_exchanges_last_for_steps(topology: str) -> None:
     gossip = cell("adpsgd", learners=6, topology=topology)
@@ -223,7 +254,7 @@ def uneven_ring(*args: Any) -> None:
 
 WRONG = [
     (cell("dpsgd", "sgd"), (kernels, "ring_means", uneven_ring)),
-    (cell("adpsgd"), scaled(learners, "noise_share")),
+    (cell("adpsgd"), scaled(NoiseShares, "deviations")),
     (cell("local_sgd"), (Adam, "EPS", 1.1e-8)),
     (cell("bmuf_adam", period=4, warmup=12), scaled(methods, "gain")),
     (cell("bmuf", period=4), (methods.Blocks, "HORIZON", 1000.01)),
