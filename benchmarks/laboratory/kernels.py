@@ -6,7 +6,7 @@ of such a chain is that of its memory. The replicas to work on are named by thei
 and stay where they are.
 
 Matrices are (replicas, P), and have one dtype. What is one number a replica is
-(replicas,), float64, and is rounded to that dtype before it is used.
+(replicas,), and is rounded to that dtype before it meets an element of them.
 """
 
 from typing import Any
@@ -84,6 +84,19 @@ def noise_share(b1: float, count: Any, when: Any, share: Any) -> Any:
 
 
 @compiled
+def corrections(count: float, betas: tuple[float, float], eps: float) -> Any:
+    """Return a and e: m / (a sqrt(v) + e) is Adam's update with unbiased moments.
+
+    Args:
+        count: the number of updates, with this one.
+        betas: the decays of m and v.
+        eps: what Adam adds to the root of an unbiased v.
+    """
+    unbias = 1 - betas[0] ** count
+    return unbias / np.sqrt(1 - betas[1] ** count), unbias * eps
+
+
+@compiled
 def adam(
     rows: Numbers,
     g: Matrix,
@@ -100,12 +113,12 @@ def adam(
     for k, r in enumerate(rows):
         own, first, second = g[k], m[r], v[r]
         counts[r] += np.float32(1)
-        unbias = 1 - b1 ** counts[r]
-        factor, least = of(unbias / np.sqrt(1 - b2 ** counts[r])), of(unbias * eps)
+        a, e = corrections(counts[r], betas, eps)
+        factor, small = of(a), of(e)
         for i in range(len(own)):
             second[i] = old2 * second[i] + new2 * own[i] * own[i]
             first[i] += new1 * (own[i] - first[i])
-            own[i] = first[i] / (factor * np.sqrt(second[i]) + least)
+            own[i] = first[i] / (factor * np.sqrt(second[i]) + small)
 
 
 @compiled
@@ -138,9 +151,8 @@ def adam_of_all_batches(
             sampled[r, number] = g[k, place]
         before = np.float64(counts[r])
         counts[r] += np.float32(1)
-        # m / (1 - b1^t) / (sqrt(vN / (1 - b2^t)) + eps)
-        unbias = 1 - b1 ** counts[r]
-        factor, small = of(unbias / np.sqrt(1 - b2 ** counts[r])), of(unbias * eps)
+        a, e = corrections(counts[r], betas, eps)
+        factor, small = of(a), of(e)
         known, one = before > 0, max(before, 1.0)
         biased = 1 / (1 - b1**one)
         q = noise_share(b1, one, averaged[0, r], averaged[1, r])
@@ -160,6 +172,26 @@ def adam_of_all_batches(
                 vn = max(second[i] - c * noise[i], share * second[i])
                 first[i] += new1 * (own[i] - first[i])
                 own[i] = first[i] / (factor * np.sqrt(vn) + small)
+            start = end
+
+
+@compiled
+def lengthen(rows: Numbers, x: Matrix, d: Matrix, ends: Numbers) -> None:
+    """Make each tensor of d_k as long as that of x_r, unless one of them is zero.
+
+    Args:
+        rows: the replicas (n,).
+        x: the replicas (R, P).
+        d: a row for each of those named (n, P).
+        ends: where each parameter tensor ends in a model (parts,).
+    """
+    for k, r in enumerate(rows):
+        start = 0
+        for end in ends:
+            own = d[k, start:end]
+            length, of_own = np.linalg.norm(x[r, start:end]), np.linalg.norm(own)
+            if length > 0 and of_own > 0:
+                own *= length / of_own
             start = end
 
 

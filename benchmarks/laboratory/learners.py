@@ -195,11 +195,11 @@ class Adam:
             workers: N.
         """
         b1, now = self.decays["exp_avg"], self.counts.double()
-        read = arrays(now, *self.averaged)
-        of_all = kernels.noise_share(b1, *read)
-        own = kernels.noise_share(b1, *read[:2], 0.0)
-        left = torch.from_numpy(of_all + own * (1 / workers - 1))
-        self.averaged = torch.stack([counts.double(), left])
+        when, share = self.averaged
+        share_of = kernels.noise_share.py_func  # The equation itself, on tensors.
+        own = share_of(b1, now, when, 0.0)
+        common = share_of(b1, now, when, share) - own
+        self.averaged = torch.stack([counts.double(), common + own / workers])
         self.counts = counts
 
 
@@ -218,20 +218,12 @@ class Lamb(Adam):
         self, like: Tensor, betas: tuple[float, float], sizes: list[int]
     ) -> None:
         super().__init__(like, betas)
-        self._sizes = sizes
+        self._ends = torch.tensor(sizes).cumsum(0)
 
     def update(self, rows: Tensor, x: Tensor, gradient: Tensor) -> None:
         """Make an update; see `Optimizer`."""
         super().update(rows, x, gradient)
-        both = zip(
-            torch.split(x[rows], self._sizes, 1),
-            torch.split(gradient, self._sizes, 1),
-            strict=True,
-        )
-        for tensor, r in both:
-            length, of_r = (each.norm(dim=1, keepdim=True) for each in (tensor, r))
-            known = (length > 0) & (of_r > 0)
-            r *= torch.where(known, length / of_r, torch.ones_like(of_r))
+        kernels.lengthen(*arrays(rows, x, gradient, self._ends))
 
 
 @dataclass

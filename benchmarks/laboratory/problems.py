@@ -26,12 +26,13 @@ compiled = numba.njit(
 
 
 @compiled
-def linear(weight: Matrix, bias: Vector, x: Matrix, out: Matrix) -> None:
-    """Write x weight^T + bias; weight is (O, I), x (n, I) and out (n, O).
+def linear(weight: Matrix, bias: Vector, x: Matrix) -> Matrix:
+    """Return x weight^T + bias (n, O); weight is (O, I) and x (n, I).
 
     Four samples share each element of the weight that is read.
     """
     n, zero = len(x), weight.dtype.type(0)
+    out = np.empty((n, len(weight)), weight.dtype)
     for s in range(0, n - 3, 4):
         x0, x1, x2, x3 = x[s], x[s + 1], x[s + 2], x[s + 3]
         for o in range(len(weight)):
@@ -50,6 +51,7 @@ def linear(weight: Matrix, bias: Vector, x: Matrix, out: Matrix) -> None:
             for i in range(len(row)):
                 y0 += row[i] * own[i]
             out[s, o] = y0 + bias[o]
+    return out
 
 
 @compiled
@@ -89,25 +91,19 @@ def layers(model: Vector, sizes: Numbers) -> list[tuple[Matrix, Vector]]:
 
 @compiled
 def forward(
-    model: Vector, sizes: Numbers, x: Matrix, labels: Numbers
+    model: list[tuple[Matrix, Vector]], x: Matrix, labels: Numbers
 ) -> tuple[list[Matrix], float]:
     """Return what enters each layer, then the probabilities, and the mean loss.
 
     Args:
-        model: the model (P,).
-        sizes: the numbers of inputs, of units of each hidden layer, and of classes.
+        model: the layers of the model.
         x: the inputs (b, I).
         labels: the classes (b,).
     """
     units = [x]
-    for number, (weight, bias) in enumerate(layers(model, sizes)):
-        out = np.empty((len(x), len(bias)), x.dtype)
-        linear(weight, bias, units[number], out)
-        if number < len(sizes) - 2:
-            for s in range(len(x)):
-                for o in range(len(bias)):
-                    out[s, o] = np.tanh(out[s, o])
-        units.append(out)
+    for number, (weight, bias) in enumerate(model):
+        out = linear(weight, bias, units[number])
+        units.append(np.tanh(out) if number < len(model) - 1 else out)
     loss = 0.0
     for s in range(len(x)):
         scores = units[-1][s]
@@ -141,7 +137,7 @@ def losses(
 ) -> None:
     """Write the mean losses (n,) of models (n, P) over the same samples."""
     for k in range(len(models)):
-        _, out[k] = forward(models[k], sizes, x, labels)
+        _, out[k] = forward(layers(models[k], sizes), x, labels)
 
 
 @compiled
@@ -159,15 +155,15 @@ def gradients(
     Args:
         rows: which of the models (n,).
         models: the models (R, P).
-        sizes: as of `forward`.
+        sizes: the numbers of inputs, of units of each hidden layer, and of classes.
         x: the inputs of each of them (n, b, I).
         labels: the classes (n, b).
         into: where their gradients go (n, P).
         losses: where their losses go (n,).
     """
     for k, r in enumerate(rows):
-        units, losses[k] = forward(models[r], sizes, x[k], labels[k])
         of_model, of_gradient = layers(models[r], sizes), layers(into[k], sizes)
+        units, losses[k] = forward(of_model, x[k], labels[k])
         # The gradient with respect to the scores, and then to each layer's sums.
         back = units[-1]
         for s, label in enumerate(labels[k]):
