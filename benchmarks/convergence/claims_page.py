@@ -63,7 +63,8 @@ there would be more.
 A claim *holds* if the answers to all its questions are yes. It is *undecided* if some
 are open and none is no. If some are no, it *holds in part* where another is yes, and
 *does not hold here* otherwise. It is *not yet measured* while trainings are missing.
-The figure in the table is the one that speaks most against the claim.
+The figure in the table is that of the answer that speaks most against the claim: a no
+before an open one, and then the one that is furthest on the wrong side of its limit.
 
 The command below each claim, on the page with its figures, computes what is missing,
 and writes both pages. The results are in
@@ -126,7 +127,7 @@ def verdict(claim: Claim, results: Results) -> str:
 
 
 def _figure(claim: Claim, results: Results) -> str:
-    """Return the difference that speaks most against the claim, with its method."""
+    """Return the difference of the answer that decides the verdict, with its method."""
     if not claim.is_complete(results):
         return ""
     counted = [a for a in claim.answers(results) if a.comparison.counts]
@@ -136,13 +137,18 @@ def _figure(claim: Claim, results: Results) -> str:
     return f"{worst.difference or 'diverged'}, {worst.comparison.name}"
 
 
-def _against(answer: Answer) -> float:
-    """Return how far an answer's mean is on the wrong side of its limit."""
+def _against(answer: Answer) -> tuple[int, float]:
+    """Return how an answer speaks against its claim, to compare it with others.
+
+    A no counts more than an open answer, and that more than a yes; then it counts how
+    far the mean is on the wrong side of the limit.
+    """
+    rank = ("holds", "undecided", "does not hold").index(answer.verdict)
     if answer.difference is None:
-        return math.inf
+        return rank, math.inf
     question = answer.comparison.question
     beyond = answer.difference.mean - question.limit
-    return beyond if question.sense == "at most" else -beyond
+    return rank, beyond if question.sense == "at most" else -beyond
 
 
 def _section(

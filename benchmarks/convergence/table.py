@@ -403,8 +403,8 @@ def halved(learners: int) -> Iterator[Comparison]:
 
 
 for name, learners, number in (
-    ("half_the_bytes", 4, 10),
-    ("half_the_bytes_16", 16, 16),
+    ("half_the_bytes", 4, 30),
+    ("half_the_bytes_16", 16, 42),
 ):
     add(
         name,

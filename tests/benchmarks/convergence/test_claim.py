@@ -208,6 +208,20 @@ def test_the_page_has_the_figures_of_every_claim() -> None:
     assert "The answer is yes in 0 of 1 comparisons." in page
 
 
+def test_the_figure_of_an_open_claim_is_an_open_one() -> None:
+    """It may be further from the limit than that of an answer that is yes."""
+
+    def result(cell: Training) -> dict[str, float | None]:
+        scattered = {"local_sgd": 0.95 + 0.05 * cell.seed, "adpsgd": 1.01}
+        return {"held_out": scattered.get(cell.algorithm, 1.0)}
+
+    blocks = compared(replace(GOSSIP, algorithm="local_sgd"), Question(2.0))
+    both = claim(*AT_MOST.comparisons, blocks)
+    assert verdict(both, result) == "undecided"
+    page = "".join(write({"a": both}, result, {"a": {}}).values())
+    assert re.search(r"undecided \| \+0\.0 % \(.*\), local_sgd \| 3", page)
+
+
 def test_the_page_says_how_many_seeds_would_decide() -> None:
     page = "".join(write({"a": AT_MOST}, known(1.019), {"a": {}}).values())
     assert re.search(r"undecided; about \d+ seeds would decide", page)
