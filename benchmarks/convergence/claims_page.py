@@ -138,11 +138,7 @@ def _figure(claim: Claim, results: Results) -> str:
 
 
 def _against(answer: Answer) -> tuple[int, float]:
-    """Return how an answer speaks against its claim, to compare it with others.
-
-    A no counts more than an open answer, and that more than a yes; then it counts how
-    far the mean is on the wrong side of the limit.
-    """
+    """Return the weight of an answer against its claim: its kind, then its mean."""
     rank = ("holds", "undecided", "does not hold").index(answer.verdict)
     if answer.difference is None:
         return rank, math.inf
