@@ -56,9 +56,9 @@ chosen by a seed that takes no part in comparisons, from a grid that was widened
 the best rate was not at its edge.
 
 Where the first seeds left a question open, more were trained, about as many as were
-said to decide it, and the figure is over all of them. Such an interval holds the true
-difference in somewhat fewer than 95 of 100 cases, because the first seeds decided that
-there would be more.
+said to decide it, or 30 if no number was said, and the figure is over all of them. Such
+an interval holds the true difference in somewhat fewer than 95 of 100 cases, because
+the first seeds decided that there would be more.
 
 A claim *holds* if the answers to all its questions are yes. It is *undecided* if some
 are open and none is no. If some are no, it *holds in part* where another is yes, and
