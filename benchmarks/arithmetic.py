@@ -12,6 +12,8 @@ from espnet_distopt.algorithms import ALGORITHMS
 
 VERSIONS: dict[str, int] = {
     "second_moment consistent": 2,  # Learners measure the share of noise they own.
+    # The noise's estimate has the weight of the step counts that momentum moves ahead.
+    "bmuf_adam second_moment consistent": 2,
     "local_sgd moments average": 2,  # The noise of averaged moments is that of a mean.
     "slowmo": 4,  # Momentum sets in by itself, and the second moment is corrected.
     "warmup None": 2,  # Block momentum sets in by itself; it was there at once.

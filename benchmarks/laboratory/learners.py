@@ -200,6 +200,11 @@ class Adam:
         own = share_of(b1, now, when, 0.0)
         common = share_of(b1, now, when, share) - own
         self.averaged = torch.stack([counts.double(), common + own / workers])
+        if self._follows_noise:
+            b2 = self.decays["exp_avg_sq"]
+            weight, new = (1 - b2 ** (t.double() - 1) for t in (self.counts, counts))
+            factor = torch.where(self.counts > 1, new / weight, 1.0)
+            self.noise.mul_(factor.to(self.noise.dtype)[:, None])
         self.counts = counts
 
 

@@ -285,3 +285,22 @@ def test_the_noise_is_found_where_first_moments_are_averaged(
         [each.optimizer.state_dict()["state"][0][NOISE] for each in learners]
     )
     assert found.mean().item() / (1 - 0.995**399) == pytest.approx(1.0, abs=0.005)
+
+
+@pytest.mark.parametrize("options", [{}, {"delay": 3}, {"exchange": "bfloat16"}])
+def test_the_noise_keeps_its_size_where_momentum_moves_step_counts_ahead(
+    options: dict[str, Any],
+) -> None:
+    """Or steps would be too short for as long as Adam's bias correction counts."""
+    gradients = along_each(lambda rank, step: 1 + drawn(1000 * step + rank, 200))
+    make = partial(Adam, lr=0.01, betas=(0.9, 0.995))
+    options = {"period": 4, **options}
+    learners = points("bmuf_adam", 16, gradients, make, [0.0] * 200, **options)
+    started(learners).epoch(60)
+    states = [each.optimizer.state_dict()["state"][0] for each in learners]
+    estimates = [
+        state[NOISE].mean() / (1 - 0.995 ** (float(state["step"]) - 1))
+        for state in states
+    ]
+    assert float(states[0]["step"]) > 61
+    assert sum(estimates).item() / 16 == pytest.approx(1.0, abs=0.01)

@@ -177,31 +177,10 @@ class Moments:
                 device = parameter.device if on_device else torch.device("cpu")
                 state["step"] = torch.zeros((), dtype=torch.float32, device=device)
 
-    def forget_noise(self) -> None:
-        """Remove what the correction of the second moment knows of the noise."""
+    def forget_average(self) -> None:
+        """Forget the last average of first moments, because they begin anew."""
         for parameter in self._part.parameters:
-            state = self._part.optimizer.state.get(parameter, {})
-            state.pop(NOISE, None)
-            state.pop(SHARED, None)
-
-    def keep_noise_since(self, updates: Sequence[int]) -> None:
-        """Give the noise's estimate the weight of the updates since a late reset.
-
-        The estimate s of t updates has the weight 1 - b2^(t-1), by which the correction
-        divides it. A reset that comes late leaves a parameter with j updates, and with
-        the noise that all t have seen.
-        """
-        part, squares = self._part, self.decays.get(SQUARES, [])
-        for parameter, slot, j in zip(
-            part.parameters, part.slots, updates, strict=False
-        ):
-            state, b2 = part.optimizer.state[parameter], squares[slot.group]
-            state.pop(SHARED, None)
-            if j <= 1:
-                state.pop(NOISE, None)
-            elif NOISE in state:
-                weight = 1 - b2 ** (float(state["step"]) - 1)
-                state[NOISE].mul_((1 - b2 ** (j - 1)) / weight)
+            self._part.optimizer.state.get(parameter, {}).pop(SHARED, None)
 
     def share_noise(
         self, before: Sequence[float], after: Sequence[float], workers: int
@@ -230,11 +209,23 @@ class Moments:
         return [float(state.get(p, {}).get("step", 0.0)) for p in self._part.parameters]
 
     def set_steps(self, steps: list[float]) -> None:
-        """Write step counts; Adam's bias correction accepts fractional ones."""
+        """Write step counts; Adam's bias correction accepts fractional ones.
+
+        The correction of the second moment divides the noise's estimate s by the weight
+        1 - b2^(t-1) of t updates. So s gets the weight that belongs to the new count.
+        """
         if not self._counts_steps:
             return
-        for parameter, count in zip(self._part.parameters, steps, strict=True):
-            self._part.optimizer.state[parameter]["step"].fill_(count)
+        part, squares = self._part, self.decays[SQUARES]
+        for parameter, slot, count in zip(
+            part.parameters, part.slots, steps, strict=True
+        ):
+            state, b2 = part.optimizer.state[parameter], squares[slot.group]
+            before = float(state["step"])
+            if NOISE in state and before > 1 and b2 < 1:
+                weight = 1 - b2 ** max(0.0, count - 1)
+                state[NOISE].mul_(weight / (1 - b2 ** (before - 1)))
+            state["step"].fill_(count)
 
     def runs(self, values: Sequence[T]) -> list[tuple[slice, int, T]]:
         """Merge neighbouring parameters of one group that have the same value.
@@ -358,7 +349,7 @@ class BlockMoments:
                 if new is not mean:
                     mean.copy_(new)
         if self._policy == "reset":
-            self.moments.forget_noise()
+            self.moments.forget_average()
         before = self.moments.steps()
         self.moments.set_steps(self._next_steps(summary, taus, ahead))
         self._steps = self.moments.steps()
@@ -435,7 +426,7 @@ class BlockMoments:
                     continue
                 replace_late(flat[place], new, snapshot[place], share, name == SQUARES)
         if self._policy == "reset":
-            self.moments.keep_noise_since(since)
+            self.moments.forget_average()
         # All learners must have the same counts, and the live ones are rounded anew.
         self._steps = started
         if not self.loaded:
