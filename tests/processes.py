@@ -2,7 +2,6 @@
 
 import logging
 import os
-import socket
 import sys
 import time
 import traceback
@@ -15,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from tests.fork_server import context
+from tests.ports import free_ports
 
 # The store looks up the name of whoever connects; a slow name server is not our matter.
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
@@ -58,7 +58,7 @@ def launch(
         if hosted
         else dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     )
-    port = store.port if store else _free_port()
+    port = store.port if store else free_ports(1)[0]
     server = context()
     children, pipes = [], {}
     for rank in range(size):
@@ -89,13 +89,6 @@ def share_a_gpu(rank: int) -> None:
     os.environ["NCCL_HOSTID"] = f"learner{rank}"
     os.environ["NCCL_SOCKET_IFNAME"] = "lo"
     os.environ["NCCL_IB_DISABLE"] = "1"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _collect(

@@ -12,7 +12,7 @@ import soundfile
 from espnet_distopt.bin import status
 from tests.espnet.toy import arguments, write_toy_data
 from tests.launch.launched import HERE, Launched, environment
-from tests.launch.test_nodes import free_port
+from tests.ports import free_ports
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 PROGRAM = str(HERE / "raises.py")
@@ -50,7 +50,8 @@ def test_an_exception_in_one_learner_ends_the_run(
 
 
 def test_an_exception_ends_the_learners_of_all_nodes(tmp_path: Path) -> None:
-    words = ("--nproc", "1", "--nnodes", "2", "--master", f"127.0.0.1:{free_port()}")
+    [port] = free_ports(1)
+    words = ("--nproc", "1", "--nnodes", "2", "--master", f"127.0.0.1:{port}")
     both = [
         Launched(
             tmp_path,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.launch.launched import HERE, Launched
-from tests.launch.test_nodes import free_port
+from tests.ports import free_ports
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(900)]
 
@@ -191,7 +191,7 @@ def test_a_death_is_noticed_on_another_node_while_nobody_exchanges(
     tmp_path: Path,
 ) -> None:
     """The others wait in the store, and an hour of silence would give it up."""
-    words = f"--nproc 1,2 --nnodes 2 --master 127.0.0.1:{free_port()}"
+    words = f"--nproc 1,2 --nnodes 2 --master 127.0.0.1:{free_ports(1)[0]}"
     both = [
         Launched(
             tmp_path,

@@ -9,16 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.launch.launched import WORKER, Launched, all_gone
+from tests.ports import free_ports
 
 pytestmark = pytest.mark.processes
 HOST = socket.gethostname()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def nodes(
@@ -29,7 +23,7 @@ def nodes(
     host: str = "127.0.0.1",
 ) -> list[Launched]:
     """Return the launchers of two nodes, when one learner and two have begun."""
-    master = ("--nnodes", "2", "--master", f"{host}:{free_port()}")
+    master = ("--nnodes", "2", "--master", f"{host}:{free_ports(1)[0]}")
     both = [
         Launched(
             directory,
@@ -94,7 +88,7 @@ def test_a_stop_of_nodes_that_meet_at_an_address_of_ipv6(tmp_path: Path) -> None
 
 def alone(directory: Path, on_death: str) -> Launched:
     """Start node 0 of two, with two learners; node 1 never comes."""
-    master = ("--nnodes", "2", "--master", f"127.0.0.1:{free_port()}")
+    master = ("--nnodes", "2", "--master", f"127.0.0.1:{free_ports(1)[0]}")
     words = ("--nproc", "2,1", "--node_rank", "0", "--on-death", on_death)
     run = Launched(directory, *words, *master)
     run.began("0.0", "1.0")

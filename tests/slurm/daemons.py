@@ -4,10 +4,8 @@ Everything lives in one directory, on ports that were free, as root or a plain u
 """
 
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Generator, Mapping
@@ -15,7 +13,7 @@ from contextlib import contextmanager, suppress
 from getpass import getuser
 from pathlib import Path
 
-from espnet_distopt.distributed import slurm_step
+from tests.ports import free_ports
 
 NODES = 4
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol")
@@ -191,7 +189,7 @@ class MiniSlurm:
         key = self.root / "munge/key"
         key.touch(mode=0o600)
         key.write_bytes(os.urandom(128))
-        ports = _free_ports(NODES + 1)
+        ports = free_ports(NODES + 1)
         nodes = [NODE.format(number=i, port=ports[i]) for i in range(1, NODES + 1)]
         # Learners meet at a port that follows from the job's number, and each worker of
         # pytest-xdist has a cluster of its own.
@@ -231,24 +229,6 @@ class MiniSlurm:
                     f"Slurm: waited in vain for {what}; it said:\n{said}"
                 )
             time.sleep(0.05)
-
-
-def _free_ports(count: int) -> list[int]:
-    """Return ports that neither jobs (`slurm_step`) nor the system's clients use.
-
-    No seed of another test, which another run may have set as well, decides on them.
-    """
-    ports: list[int] = []
-    while len(ports) < count:
-        port = random.SystemRandom().randrange(10000, slurm_step.FIRST_PORT)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("", port))
-            except OSError:
-                continue
-        if port not in ports:
-            ports.append(port)
-    return ports
 
 
 def _children(process: int) -> list[int]:

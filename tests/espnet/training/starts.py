@@ -8,7 +8,6 @@ import functools
 import importlib
 import os
 import random
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +23,7 @@ from espnet_distopt.bin import asr_train
 from espnet_distopt.launch.plan import Plan
 from tests.espnet.training.learners import become_learner, load, read
 from tests.fork_server import PRELOAD, context
+from tests.ports import free_ports
 
 PRELOAD.extend(["espnet_distopt.bin.asr_train", "tests.espnet.toy"])
 
@@ -228,7 +228,7 @@ def begin(
         store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         port = store.port
     else:
-        port = _free_port()
+        [port] = free_ports(1)
     processes = []
     for rank in range(size):
         environment, more = _meeting(start.rendezvous, rank, size, port, folder)
@@ -263,13 +263,6 @@ def _meeting(
         return {**where, "RANK": str(rank), "WORLD_SIZE": str(size)}, []
     at = f"file://{folder}/meet" if rendezvous == "file" else f"tcp://127.0.0.1:{port}"
     return {}, [*options, "--dist_init_method", at]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _learn(
