@@ -222,7 +222,7 @@ class Moments:
         ):
             state, b2 = part.optimizer.state[parameter], squares[slot.group]
             before = float(state["step"])
-            if NOISE in state and before > 1 and b2 < 1:
+            if NOISE in state and 1 < before != count and b2 < 1:
                 weight = 1 - b2 ** max(0.0, count - 1)
                 state[NOISE].mul_(weight / (1 - b2 ** (before - 1)))
             state["step"].fill_(count)
