@@ -217,12 +217,12 @@ class Moments:
         if not self._counts_steps:
             return
         part, squares = self._part, self.decays[SQUARES]
-        for parameter, slot, count in zip(
-            part.parameters, part.slots, steps, strict=True
-        ):
+        counts = zip(part.parameters, part.slots, steps, strict=True)
+        for parameter, slot, count in counts:
             state, b2 = part.optimizer.state[parameter], squares[slot.group]
-            before = float(state["step"])
-            if NOISE in state and 1 < before != count and b2 < 1:
+            # A count on a GPU is waited for, so it is read only where it is needed.
+            before = float(state["step"]) if NOISE in state else count
+            if 1 < before != count and b2 < 1:
                 weight = 1 - b2 ** max(0.0, count - 1)
                 state[NOISE].mul_(weight / (1 - b2 ** (before - 1)))
             state["step"].fill_(count)
