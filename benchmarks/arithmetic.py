@@ -16,6 +16,8 @@ VERSIONS: dict[str, int] = {
     "bmuf_adam second_moment consistent": 2,
     "local_sgd moments average": 2,  # The noise of averaged moments is that of a mean.
     "slowmo": 4,  # Momentum sets in by itself, and the second moment is corrected.
+    # While momentum sets in, first moments are extrapolated as far as it has.
+    "bmuf_adam warmup None": 2,
     "warmup None": 2,  # Block momentum sets in by itself; it was there at once.
 }
 """The name of an algorithm, an option with its value, or both -> its number, from 1."""

@@ -180,7 +180,8 @@ class Blocks:
     rho before). To this k, (zeta - 1) tau is added. Adam's moments are averaged, or
     extrapolated by k updates from the averages:
 
-        m <- mbar + kappa (mbar - m_0)     kappa = b^tau (1 - b^k) / (1 - b^tau)
+        m <- mbar + w kappa (mbar - m_0)   kappa = b^tau (1 - b^k) / (1 - b^tau)
+        v <- vbar + kappa (vbar - v_0)     w: how far momentum has set in
 
     A block goes g = zeta / (1 - eta) times as far as its mean, and Adam's second moment
     is that of N / g batches together if the rule says so. Where learners send less than
@@ -284,12 +285,14 @@ class Blocks:
 
     def _strength(self) -> tuple[Tensor, Tensor]:
         """Return eta and zeta, by what is known of the blocks so far."""
-        rule = self._rule
-        if rule.warmup is None:
-            part = -torch.expm1(-self._agreeing / self.HORIZON)
-        else:
-            part = torch.full_like(self._rho, float(self._taken >= rule.warmup))
+        rule, part = self._rule, self._part()
         return part * rule.momentum, 1 + part * (rule.block_lr - 1)
+
+    def _part(self) -> Tensor:
+        """Return how far momentum has set in, w_n, (T,)."""
+        if self._rule.warmup is None:
+            return -torch.expm1(-self._agreeing / self.HORIZON)
+        return torch.full_like(self._rho, float(self._taken >= self._rule.warmup))
 
     def _correct(self) -> None:
         """Correct Adam's second moment for as many batches as the next block is for."""
@@ -326,6 +329,8 @@ class Blocks:
                 new.zero_()
             elif policy == "extrapolate":
                 kappa = gain(decay, made, k)
+                if name != "exp_avg_sq":
+                    kappa = kappa * self._part()
                 start = self._moments[name]
                 ahead = torch.addcmul(new, new - start, self._column(kappa))
                 if name == "exp_avg_sq":

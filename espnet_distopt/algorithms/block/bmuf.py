@@ -64,7 +64,7 @@ from espnet_distopt.algorithms.block.delayed import PARAMS, LateAverage
 from espnet_distopt.algorithms.block.filter import BlockFilter
 from espnet_distopt.algorithms.block.moments import MOMENTS_CHANGED, BlockMoments
 from espnet_distopt.algorithms.block.options import BlockConfig, BlockRule
-from espnet_distopt.algorithms.block.part import BlockSummary, Part, cut
+from espnet_distopt.algorithms.block.part import NO_LEAD, BlockSummary, Part, cut
 from espnet_distopt.algorithms.synchronous.node import Node, StepsInNodes
 from espnet_distopt.core.effects import AllReduceMean, Effect, Program, Ranks
 from espnet_distopt.core.learner import Learner
@@ -154,9 +154,9 @@ class Fragment:
 
     def end_block(self, rule: BlockRule, summary: BlockSummary) -> Program:
         """Filter the parameters' mean, and end the block of the moments."""
-        k = self.filter.end_block(self.params, rule, summary)
+        lead = self.filter.end_block(self.params, rule, summary)
         if self._moments:
-            yield from self._moments.end_block(summary, k, rule.corrected_workers)
+            yield from self._moments.end_block(summary, lead, rule.corrected_workers)
 
     def begin_late(self, late: LateAverage, message: Tensor, updates: int) -> Program:
         """Begin the average of a block, which `end_late` takes."""
@@ -179,14 +179,14 @@ class Fragment:
         self, late: LateAverage, rule: BlockRule, summary: BlockSummary, updates: int
     ) -> None:
         """Take the average of the last block and filter it."""
-        k = 0.0
+        lead = NO_LEAD
         if summary.tau > 0:
             snapshot, mean = late.pair(PARAMS)
-            k = self.filter.end_block(mean, rule, summary)
+            lead = self.filter.end_block(mean, rule, summary)
             late.replace(self.params, snapshot, mean, updates)
         if self._moments:
             since, batches = updates - late.updates, rule.corrected_workers
-            self._moments.end_late(late, summary, k, since, batches)
+            self._moments.end_late(late, summary, lead, since, batches)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the block, at any of its steps."""

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from espnet_distopt.algorithms.block.options import BlockRule
-from espnet_distopt.algorithms.block.part import BlockSummary, Part
+from espnet_distopt.algorithms.block.part import NO_LEAD, BlockSummary, Lead, Part
 from espnet_distopt.errors import InputError
 
 HORIZON = 1000.0
@@ -193,23 +193,24 @@ class BlockFilter:
             return self.theta
         return torch.add(self.theta, self.delta, alpha=self.lookahead)
 
-    def end_block(self, mean: Tensor, rule: BlockRule, summary: BlockSummary) -> float:
+    def end_block(self, mean: Tensor, rule: BlockRule, summary: BlockSummary) -> Lead:
         """Filter the block's update; `mean` (P,) becomes the next start point.
 
         Returns:
-            k, the number of minibatches equivalent to the way from the mean to the
-            start point; 0 if a learner's moments were loaded.
+            The way from the mean to the start point; none if a learner's moments were
+            loaded.
         """
         tau, previous_rho = summary.tau, self.rho
         if rule.warmup is None:
             self.agreeing = self.agreeing + tau if summary.agreement > 0 else 0.0
         eta, zeta = self._factors(rule)
+        strength = self._strength(rule)
         self.taken += tau
         self.rho = eta * previous_rho + zeta * tau
         held = self.rates.follow(list(summary.rates), self.delta) if self.rates else []
         if eta == 0 and zeta == 1:
             self._take(mean)
-            return 0.0
+            return NO_LEAD
         change = mean - self.block_start()
         self.delta.mul_(eta).add_(change, alpha=zeta)
         self.theta.add_(self.delta)
@@ -218,15 +219,22 @@ class BlockFilter:
         for place, kept in held:
             self.delta[place] = kept
         ahead = self.rho if rule.nesterov else previous_rho
-        return 0.0 if summary.loaded else max(0.0, eta * ahead + (zeta - 1) * tau)
+        if summary.loaded:
+            return NO_LEAD
+        return Lead(max(0.0, eta * ahead + (zeta - 1) * tau), strength)
 
     def _factors(self, rule: BlockRule) -> tuple[float, float]:
         """Return eta_n and zeta_n."""
+        part = self._strength(rule)
+        # 1 + (x - 1) is not always x.
+        block_lr = rule.block_lr if part == 1 else 1 + part * (rule.block_lr - 1)
+        return part * rule.momentum, block_lr
+
+    def _strength(self, rule: BlockRule) -> float:
+        """Return w_n, in [0, 1]: how far the filter has set in."""
         if rule.warmup is not None:
-            begun = self.taken >= rule.warmup
-            return (rule.momentum, rule.block_lr) if begun else (0.0, 1.0)
-        part = -math.expm1(-self.agreeing / HORIZON)
-        return part * rule.momentum, 1 + part * (rule.block_lr - 1)
+            return float(self.taken >= rule.warmup)
+        return -math.expm1(-self.agreeing / HORIZON)
 
     def gain(self, rule: BlockRule) -> float:
         """Return how many times as far as its mean a block goes now."""

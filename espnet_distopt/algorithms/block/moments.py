@@ -13,6 +13,12 @@ advances by k. The momentum of SGD is the same kind of recursion and is extrapol
 the same way. If a schedule changes the decay, the one at the end of the block counts,
 in the mean over the learners.
 
+While momentum sets in, first moments are extrapolated by w_n kappa, see `BlockFilter`.
+Their memory is as short as a block, so that mbar - m_0 is as much the noise and the
+oscillations of the block as it is the drift that the paper assumes. They would be
+amplified, where k is still too small for the old m_0 to mislead. With `warmup` w_n is 0
+or 1, and m_init is the paper's.
+
 m_init is the start m_0 of the next block. So all learners have the same starts, unless
 a user loads moments. Nothing brings starts together again that differ: what one of them
 is off by is multiplied by -kappa in each block, and kappa is above 1 where b is near 1.
@@ -36,7 +42,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from espnet_distopt.algorithms.block.compression import Start, average_changes
 from espnet_distopt.algorithms.block.delayed import LateAverage
 from espnet_distopt.algorithms.block.options import MomentPolicy
-from espnet_distopt.algorithms.block.part import BlockSummary, Part
+from espnet_distopt.algorithms.block.part import BlockSummary, Lead, Part
 from espnet_distopt.core.effects import AllReduceMean, Program, Ranks
 from espnet_distopt.errors import InputError
 from espnet_distopt.optimizers.consistent import (
@@ -290,6 +296,7 @@ class BlockMoments:
         self._params, self._tensors = part.params, len(part.slots)
         self.moments = Moments(part)
         self._decays = self.moments.named(self.moments.numbers())
+        self._strength = 0.0
         self._unequal = False
         self.loaded = bool(part.optimizer.state)
         self._begin(kept=self.loaded)
@@ -322,16 +329,16 @@ class BlockMoments:
         self.moments.adopt()
         return self.moments.flat
 
-    def end_block(self, summary: BlockSummary, k: float, batches: int = 1) -> Program:
+    def end_block(self, summary: BlockSummary, lead: Lead, batches: int = 1) -> Program:
         """End a block: the moments of all learners become the same.
 
         Args:
             summary: what the learners know of the block.
-            k: equivalent minibatches between the mean and the next start point.
+            lead: the way from the mean to the next start point.
             batches: the number of workers' batches for which Adam's second moment is
                 corrected; 1 if it is not.
         """
-        self._agree(summary)
+        self._agree(summary, lead)
         flats = self.flats()
         if not flats:
             return
@@ -341,7 +348,7 @@ class BlockMoments:
                 yield from average_changes(flat, self._start_of(name), self._ranks)
             else:
                 yield AllReduceMean(flat, self._ranks)
-        ahead, taus = self._ahead(summary, k), self._updates(summary)
+        ahead, taus = self._ahead(summary, lead.k), self._updates(summary)
         for name, flat in flats.items():
             for place, group, tau in self.moments.runs(taus):
                 mean = flat[place]
@@ -372,7 +379,7 @@ class BlockMoments:
         self,
         late: LateAverage,
         summary: BlockSummary,
-        k: float,
+        lead: Lead,
         updates: int,
         batches: int = 1,
     ) -> None:
@@ -387,7 +394,7 @@ class BlockMoments:
             late: the delayed average.
             summary: what the learners know of the block. If it has no update, the
                 average is not taken.
-            k: equivalent minibatches between the mean and the next start point.
+            lead: the way from the mean to the next start point.
             updates: number of updates of this learner since the snapshot.
             batches: as for `end_block`.
         """
@@ -395,7 +402,7 @@ class BlockMoments:
             self.loaded = self.loaded or summary.loaded > 0
             return
         self.notice_cleared()
-        self._agree(summary)
+        self._agree(summary, lead)
         flats = {name: flat for name, flat in self.flats().items() if late.has(name)}
         if not flats:
             return
@@ -406,7 +413,7 @@ class BlockMoments:
             return
         if self.loaded and not self._rounds:
             return
-        ahead = 0.0 if unequal else self._ahead(summary, k)
+        ahead = 0.0 if unequal else self._ahead(summary, lead.k)
         taus = self._updates(summary)
         started = self._next_steps(summary, taus, ahead)
         then = late.message[len(late.message) - len(summary.steps) :].tolist()
@@ -449,9 +456,10 @@ class BlockMoments:
             self._starts[name] = torch.zeros_like(self._params)
         return self._starts[name]
 
-    def _agree(self, summary: BlockSummary) -> None:
-        """Take the decays that the learners have agreed on at the end of a block."""
+    def _agree(self, summary: BlockSummary, lead: Lead) -> None:
+        """Take what is the same on all learners at the end of a block."""
         self._decays = self.moments.named(summary.decays)
+        self._strength = lead.strength
 
     def _start_of(self, name: str) -> Start:
         """Return what computes a start as a block without gradients would leave it.
@@ -491,6 +499,8 @@ class BlockMoments:
             return mean
         (tau, k), decay = counts, self._decays[name][group]
         gain = extrapolation_gain(decay, tau, k)
+        if name != SQUARES:
+            gain *= self._strength
         # A second moment is a mean of squares, and must not become negative.
         bounded = name == SQUARES and gain != 0
         start = self._start(name)[place]

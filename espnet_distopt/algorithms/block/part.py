@@ -135,3 +135,19 @@ class BlockSummary(NamedTuple):
             others[groups:decays],
             others[decays:],
         )
+
+
+class Lead(NamedTuple):
+    """How far the start of the next block is ahead of the mean of this one.
+
+    Attributes:
+        k: the number of minibatches equivalent to the way.
+        strength: w_n, in [0, 1]: how far momentum has set in, see `BlockFilter`.
+    """
+
+    k: float
+    strength: float
+
+
+NO_LEAD = Lead(0.0, 0.0)
+"""The next block starts at the mean."""
