@@ -1,17 +1,20 @@
 """Block momentum that sets in by itself, where no `warmup` is given.
 
-The vector is BM9 of docs/algorithms/block.md.
+The vectors are BM9 and BA7 of docs/algorithms/block.md.
 """
 
 import itertools
 import math
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.optim import SGD, Adam
 
 from espnet_distopt.algorithms.block import filter as block_filter
+from espnet_distopt.algorithms.block.moments import extrapolation_gain
 from espnet_distopt.simulation import Compute, Simulation
 from tests.virtual import along_each, bowls, drawn, points, started
 
@@ -24,8 +27,8 @@ def slope(rank: int, step: int) -> Tensor:
     return math.cos(step / 5) + 0.5 * drawn(1000 * rank + step, 2)
 
 
-def begun(name: str, size: int, **options: Any) -> Simulation:
-    learners = points(name, size, along_each(slope), **options)
+def begun(name: str, size: int, make: Any = SGD, **options: Any) -> Simulation:
+    learners = points(name, size, along_each(slope), make, **options)
     return started(learners, Compute(spread=0.5))
 
 
@@ -69,6 +72,57 @@ def test_bm9_is_its_equations(
         torch.testing.assert_close(
             simulation.consensus(), expected, rtol=1e-12, atol=1e-13
         )
+    assert 0 in seen and max(seen) > FAST
+
+
+def single(number: float) -> float:
+    """A step count as Adam holds it."""
+    return float(torch.tensor(number, dtype=torch.float32))
+
+
+def test_ba7_first_moments_are_carried_as_far_as_momentum_has_set_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Written out in float64: Adam on three learners, and the ends of its blocks."""
+    monkeypatch.setattr(block_filter, "HORIZON", FAST)
+    make, b1, b2 = partial(Adam, lr=0.1, betas=(0.9, 0.99)), 0.9, 0.99
+    options = {"period": 3, "second_moment": "local"}
+    simulation = begun("bmuf_adam", 3, make, **options)
+    theta = init = simulation.learners[0].learner.params.clone()
+    delta = m = v = torch.zeros_like(init)
+    agreeing, rho, count, seen = 0, 0.0, 0.0, set()
+    for block in range(12):
+        simulation.epoch(3)
+        ends = []
+        for rank in range(3):
+            x, own_m, own_v, t = init, m, v, count
+            for step in range(3 * block, 3 * block + 3):
+                g = slope(rank, step)
+                own_m, own_v = b1 * own_m + (1 - b1) * g, b2 * own_v + (1 - b2) * g * g
+                t = single(t + 1)
+                root = (own_v / (1 - b2**t)).sqrt() + 1e-8
+                x = x - 0.1 * own_m / (1 - b1**t) / root
+            ends.append(torch.stack([x, own_m, own_v]))
+        mean, mean_m, mean_v = torch.stack(ends).mean(0)
+        update = mean - init
+        agreeing = agreeing + 3 if update @ delta > 0 else 0
+        seen.add(agreeing)
+        part = 1 - math.exp(-agreeing / FAST)
+        eta = part * 2 / 3
+        rho, delta = eta * rho + 3, eta * delta + update
+        theta = theta + delta if agreeing else mean
+        tau = t - count  # It is 3, as float32 counts.
+        init, k = theta + eta * delta, eta * rho * tau / 3
+        m = mean_m + part * extrapolation_gain(b1, tau, k) * (mean_m - m)
+        ahead = mean_v + extrapolation_gain(b2, tau, k) * (mean_v - v)
+        v = torch.maximum(ahead, b2 ** (tau + k) * v) if agreeing else mean_v
+        count = single(t + k)
+        learner = simulation.learners[0].learner
+        state = learner.optimizer.state[learner.parameters[0]]
+        found = learner.params, state["exp_avg"], state["exp_avg_sq"]
+        for each, expected in zip(found, (init, m, v), strict=True):
+            torch.testing.assert_close(each, expected, rtol=1e-9, atol=1e-12)
+        assert float(state["step"]) == pytest.approx(count, rel=1e-7)
     assert 0 in seen and max(seen) > FAST
 
 
