@@ -254,7 +254,7 @@ class Blocks:
         elif self._rounds:
             mean = _rounded(x, start)
         change = mean - start
-        eta, zeta = self._strength()
+        eta, zeta = self._factors()
         self._taken += tau
         plain = (eta == 0) & (zeta == 1)
         if rule.follows_lr:
@@ -283,12 +283,12 @@ class Blocks:
         of_replicas = sent.view_as(self._unsent)[:, :size]
         return start + learners.by_training(of_replicas).mean(1)
 
-    def _strength(self) -> tuple[Tensor, Tensor]:
+    def _factors(self) -> tuple[Tensor, Tensor]:
         """Return eta and zeta, by what is known of the blocks so far."""
-        rule, part = self._rule, self._part()
+        rule, part = self._rule, self._strength()
         return part * rule.momentum, 1 + part * (rule.block_lr - 1)
 
-    def _part(self) -> Tensor:
+    def _strength(self) -> Tensor:
         """Return how far momentum has set in, w_n, (T,)."""
         if self._rule.warmup is None:
             return -torch.expm1(-self._agreeing / self.HORIZON)
@@ -298,7 +298,7 @@ class Blocks:
         """Correct Adam's second moment for as many batches as the next block is for."""
         optimizer = self._learners.optimizer
         if self._rule.corrected_workers > 1 and isinstance(optimizer, Adam):
-            eta, zeta = self._strength()
+            eta, zeta = self._factors()
             batches = (self._rule.corrected_workers * (1 - eta) / zeta).clamp(min=1)
             optimizer.batches = batches.repeat_interleave(self._learners.size)
 
@@ -330,7 +330,7 @@ class Blocks:
             elif policy == "extrapolate":
                 kappa = gain(decay, made, k)
                 if name != "exp_avg_sq":
-                    kappa = kappa * self._part()
+                    kappa = kappa * self._strength()
                 start = self._moments[name]
                 ahead = torch.addcmul(new, new - start, self._column(kappa))
                 if name == "exp_avg_sq":

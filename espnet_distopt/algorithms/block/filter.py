@@ -204,7 +204,6 @@ class BlockFilter:
         if rule.warmup is None:
             self.agreeing = self.agreeing + tau if summary.agreement > 0 else 0.0
         eta, zeta = self._factors(rule)
-        strength = self._strength(rule)
         self.taken += tau
         self.rho = eta * previous_rho + zeta * tau
         held = self.rates.follow(list(summary.rates), self.delta) if self.rates else []
@@ -221,7 +220,8 @@ class BlockFilter:
         ahead = self.rho if rule.nesterov else previous_rho
         if summary.loaded:
             return NO_LEAD
-        return Lead(max(0.0, eta * ahead + (zeta - 1) * tau), strength)
+        k = max(0.0, eta * ahead + (zeta - 1) * tau)
+        return Lead(k, self._strength(rule))
 
     def _factors(self, rule: BlockRule) -> tuple[float, float]:
         """Return eta_n and zeta_n."""

@@ -13,11 +13,9 @@ advances by k. The momentum of SGD is the same kind of recursion and is extrapol
 the same way. If a schedule changes the decay, the one at the end of the block counts,
 in the mean over the learners.
 
-While momentum sets in, first moments are extrapolated by w_n kappa, see `BlockFilter`.
-Their memory is as short as a block, so that mbar - m_0 is as much the noise and the
-oscillations of the block as it is the drift that the paper assumes. They would be
-amplified, where k is still too small for the old m_0 to mislead. With `warmup` w_n is 0
-or 1, and m_init is the paper's.
+While momentum sets in, first moments are extrapolated by w_n kappa, see `BlockFilter`,
+because mbar - m_0 is noise and oscillation of the block as much as the drift that the
+paper assumes, and to extrapolate amplifies them. With `warmup` m_init is the paper's.
 
 m_init is the start m_0 of the next block. So all learners have the same starts, unless
 a user loads moments. Nothing brings starts together again that differ: what one of them
