@@ -33,7 +33,7 @@ def main() -> None:
         cpu=not torch.cuda.is_available(), mixed_precision=args.precision
     )
     set_seed(0)  # All learners begin with one model, and see one set of data.
-    inputs = torch.randn(2048, 20)
+    inputs, held_out = torch.randn(2048, 20), torch.randn(512, 20)
     data = TensorDataset(inputs, inputs.sum(1, keepdim=True))
     model = nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 1))
     model.to(accelerator.device)
@@ -43,7 +43,7 @@ def main() -> None:
         for epoch in range(args.epochs):
             batches = train(epoch, data, model, stepped, session, accelerator)
             with session.consensus() as distance:
-                x = torch.eye(20, device=accelerator.device)
+                x = held_out.to(accelerator.device)
                 loss = session.mean(error(model, x, x.sum(1, keepdim=True)).item())
                 path = args.out / "model.pt"
                 accelerator.save(model.state_dict(), path)  # By learner 0 alone.
