@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.optim import SGD, Adam, AdamW
 
-from espnet_distopt.algorithms.block.moments import Moments, moment_decays
+from espnet_distopt.algorithms.block.flat_moments import Moments, moment_decays
 from espnet_distopt.core.effects import Program
 from espnet_distopt.core.learner import Learner
 from espnet_distopt.errors import InputError
