@@ -72,7 +72,7 @@ def train(
 
     taken = 0
     for x, y in WorkQueue(session, len(batches)).read(load):
-        time.sleep(0.005 * accelerator.process_index)
+        time.sleep(0.05 * accelerator.process_index)
         optimizer.zero_grad()
         with accelerator.autocast():
             loss = error(model, x.to(accelerator.device), y.to(accelerator.device))

@@ -63,6 +63,7 @@ def test_a_loop_of_accelerate(tmp_path: Path) -> None:
     taken = {(epoch, learner): batches for epoch, learner, batches, _ in found}
     for epoch in range(2):
         assert taken[epoch, 0] + taken[epoch, 1] == 64
+        assert taken[epoch, 1] < taken[epoch, 0]
     losses = [loss for *_, loss in found]
     assert losses[0] == losses[1] > losses[2] == losses[3]
     model = torch.load(tmp_path / "model.pt", weights_only=True)

@@ -285,8 +285,8 @@ class Blocks:
 
     def _factors(self) -> tuple[Tensor, Tensor]:
         """Return eta and zeta, by what is known of the blocks so far."""
-        rule, part = self._rule, self._strength()
-        return part * rule.momentum, 1 + part * (rule.block_lr - 1)
+        rule, w = self._rule, self._strength()
+        return w * rule.momentum, 1 + w * (rule.block_lr - 1)
 
     def _strength(self) -> Tensor:
         """Return how far momentum has set in, w_n, (T,)."""

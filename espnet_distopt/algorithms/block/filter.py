@@ -225,10 +225,10 @@ class BlockFilter:
 
     def _factors(self, rule: BlockRule) -> tuple[float, float]:
         """Return eta_n and zeta_n."""
-        part = self._strength(rule)
+        w = self._strength(rule)
         # 1 + (x - 1) is not always x.
-        block_lr = rule.block_lr if part == 1 else 1 + part * (rule.block_lr - 1)
-        return part * rule.momentum, block_lr
+        block_lr = rule.block_lr if w == 1 else 1 + w * (rule.block_lr - 1)
+        return w * rule.momentum, block_lr
 
     def _strength(self, rule: BlockRule) -> float:
         """Return w_n, in [0, 1]: how far the filter has set in."""
